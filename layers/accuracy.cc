@@ -5,7 +5,7 @@
 // which has gone wrong never looks right.  There is no gradient.
 
 #include "absl/strings/str_format.h"
-#include "layers/parts/mean_over_labels.h"
+#include "layers/common/mean_over_labels.h"
 
 namespace gyre {
 namespace {

@@ -33,9 +33,9 @@ namespace gyre {
 namespace {
 
 using Plan = AttentionPlan;
-using Part = Plan::Part;
+using Role = Plan::Role;
 
-constexpr Part kInputs[] = {Plan::kQuery, Plan::kKey, Plan::kValue};
+constexpr Role kInputs[] = {Plan::kQuery, Plan::kKey, Plan::kValue};
 // States after the output.
 constexpr int kLargest = 1, kFactor = 2, kScratch = 3;
 
@@ -82,7 +82,7 @@ class Attention : public Layer {
     const double product = 2 * static_cast<double>(plan_.width);
     spec.forward_flops = scores * (2 * product + 5);
     int products = 1 + plan_.of_scores();
-    for (const Part part : kInputs) products += plan_.gradient[part];
+    for (const Role part : kInputs) products += plan_.gradient[part];
     if (backward) spec.backward_flops = scores * (products * product + 9);
     return spec;
   }
@@ -97,7 +97,7 @@ class Attention : public Layer {
   }
 
   absl::Status Backward(const LayerContext& context) const override {
-    for (const Part part : kInputs) {
+    for (const Role part : kInputs) {
       if (context.gradients[plan_.layouts[part].state])
         return EachGroup(context, /*backward=*/true);
     }
@@ -125,7 +125,7 @@ class Attention : public Layer {
       bytes += RoundUp(static_cast<size_t>(elements) * sizeof(X), size_t{256});
       to = base == nullptr ? nullptr : reinterpret_cast<X*>(base + at);
     };
-    const auto take_part = [&](Part part, auto*& to) {
+    const auto take_part = [&](Role part, auto*& to) {
       take(plan_.group_samples * plan_.layouts[part].of_group.sample, to);
     };
     const int64_t scores = plan_.group_samples * plan_.group_heads * plan_.block_rows *
@@ -142,7 +142,7 @@ class Attention : public Layer {
       if (backward) take(scores, arrays.dscores);
     }
     if (plan_.copies) {
-      for (const Part part : kInputs) {
+      for (const Role part : kInputs) {
         take_part(part, arrays.of[part]);
         if (backward) take_part(part, arrays.gradient[part]);
       }
@@ -208,12 +208,12 @@ class Attention : public Layer {
     using A = AccumulateType<T>;
     Stream& stream = group.context.stream;
     Arrays<A, O> g = GroupArrays<O>(group, /*backward=*/false);
-    for (const Part part : kInputs) {
+    for (const Role part : kInputs) {
       RETURN_IF_ERROR(Take(group, part, group.context.states, g.of[part]));
     }
     T* const y = At(group, Plan::kOutput, group.context.states);
     if (!plan_.copies) g.output = reinterpret_cast<A*>(y);
-    RETURN_IF_ERROR(EachBlock([&](const AttentionBlock& block, int64_t row) {
+    RETURN_IF_ERROR(EachBlock([&](const AttentionTile& block, int64_t row) {
       RETURN_IF_ERROR(Scores(stream, block, row, g));
       RETURN_IF_ERROR(
           Seen(group, block, row, g,
@@ -241,14 +241,14 @@ class Attention : public Layer {
     Stream& stream = group.context.stream;
     Arrays<A, O> g = GroupArrays<O>(group, /*backward=*/true);
     T* to[3];
-    for (const Part part : kInputs) {
+    for (const Role part : kInputs) {
       RETURN_IF_ERROR(Take(group, part, group.context.states, g.of[part]));
       to[part] = At(group, part, group.context.gradients);
       if (!plan_.copies) g.gradient[part] = reinterpret_cast<A*>(to[part]);
     }
     RETURN_IF_ERROR(Take(group, Plan::kOutput, group.context.gradients, g.of[Plan::kOutput]));
     const O *const k = g.of[Plan::kKey], *const v = g.of[Plan::kValue];
-    RETURN_IF_ERROR(EachBlock([&](const AttentionBlock& block, int64_t row) {
+    RETURN_IF_ERROR(EachBlock([&](const AttentionTile& block, int64_t row) {
       const O* const q = Row(g.of[Plan::kQuery], Plan::kQuery, row);
       const O* const dy = Row(g.of[Plan::kOutput], Plan::kOutput, row);
       RETURN_IF_ERROR(Scores(stream, block, row, g));
@@ -279,7 +279,7 @@ class Attention : public Layer {
       if (to[Plan::kKey] == nullptr) return absl::OkStatus();
       return block.dkey->Run(stream, g.dscores, q, nullptr, g.gradient[Plan::kKey], g.products);
     }));
-    for (const Part part : kInputs) RETURN_IF_ERROR(Give(group, part, g.gradient[part], to[part]));
+    for (const Role part : kInputs) RETURN_IF_ERROR(Give(group, part, g.gradient[part], to[part]));
     return absl::OkStatus();
   }
 
@@ -296,7 +296,7 @@ class Attention : public Layer {
 
   // Into g.scores, of the rows from `row` on.
   template <typename A, typename O>
-  absl::Status Scores(Stream& stream, const AttentionBlock& block, int64_t row,
+  absl::Status Scores(Stream& stream, const AttentionTile& block, int64_t row,
                       const Arrays<A, O>& g) const {
     return block.scores->Run(stream, Row(g.of[Plan::kQuery], Plan::kQuery, row), g.of[Plan::kKey],
                              nullptr, g.scores, g.products);
@@ -304,7 +304,7 @@ class Attention : public Layer {
 
   // f(SeenScores, how many rows they are) of those.
   template <typename T, typename A, typename O, typename F>
-  absl::Status Seen(const Group<T>& group, const AttentionBlock& block, int64_t row,
+  absl::Status Seen(const Group<T>& group, const AttentionTile& block, int64_t row,
                     const Arrays<A, O>& g, const F& f) const {
     const auto with = [&]<bool kHasLengths>() {
       const int32_t* lengths = kHasLengths ? Lengths(group.context) + group.sample : nullptr;
@@ -324,13 +324,13 @@ class Attention : public Layer {
 
   // Of a group's part, from a row on.
   template <typename A>
-  A* Row(A* of, Part part, int64_t row) const {
+  A* Row(A* of, Role part, int64_t row) const {
     return of + row * plan_.layouts[part].of_group.row;
   }
 
   // Where a group's part begins; null of nothing.
   template <typename T>
-  T* At(const Group<T>& group, Part part, std::span<const Tensor> tensors) const {
+  T* At(const Group<T>& group, Role part, std::span<const Tensor> tensors) const {
     const Plan::HeadLayout& layout = plan_.layouts[part];
     const Tensor& tensor = tensors[layout.state];
     if (!tensor) return nullptr;
@@ -340,7 +340,7 @@ class Attention : public Layer {
 
   // `to` becomes what that part of `tensors` is, copied if need be; what is not bound is not read.
   template <typename T, typename O>
-  absl::Status Take(const Group<T>& group, Part part, std::span<const Tensor> tensors,
+  absl::Status Take(const Group<T>& group, Role part, std::span<const Tensor> tensors,
                     O*& to) const {
     const Plan::HeadLayout& layout = plan_.layouts[part];
     T* const from = At(group, part, tensors);
@@ -352,7 +352,7 @@ class Attention : public Layer {
   }
 
   template <typename T>
-  absl::Status Give(const Group<T>& group, Part part, const AccumulateType<T>* from, T* to) const {
+  absl::Status Give(const Group<T>& group, Role part, const AccumulateType<T>* from, T* to) const {
     const Plan::HeadLayout& layout = plan_.layouts[part];
     if (!plan_.copies || to == nullptr) return absl::OkStatus();
     return Copy(group.context.stream, layout.rows, layout.of_group, layout.whole, from, to);

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "layers/common/cells.h"
 #include "layers/interface/infer.h"
-#include "layers/parts/cells.h"
 
 namespace gyre {
 namespace {
@@ -47,12 +47,12 @@ absl::Status CheckAny(const InferInput& input, size_t least, size_t most, const 
 }
 
 // The parts of a tensor along an axis, and where they lie in its rows.
-struct Parts {
+struct AxisSlices {
   DType dtype = DType::kF32;
   int64_t rows = 0, stride = 0;
   std::vector<int64_t> offset, columns;  // of a part, in elements
 
-  static Parts Of(const Shape& whole, DType dtype, int axis) {
+  static AxisSlices Of(const Shape& whole, DType dtype, int axis) {
     return {.dtype = dtype,
             .rows = whole.elements(0, axis),
             .stride = whole.elements(axis, whole.rank()),
@@ -107,7 +107,7 @@ class Concat : public Layer {
     }
     const Shape whole = first.With(axis, extent);
     RETURN_IF_ERROR(CheckExtent("extent along the axis", extent));
-    parts_ = Parts::Of(whole, input.compute, axis);
+    parts_ = AxisSlices::Of(whole, input.compute, axis);
     int64_t begin = 0;
     for (const Shape& shape : input.inputs) {
       parts_.Add(begin, shape[axis], shape.elements(axis + 1, shape.rank()));
@@ -152,7 +152,7 @@ class Concat : public Layer {
 
  private:
   const ConcatConfig config_;
-  Parts parts_;
+  AxisSlices parts_;
 };
 
 // Output p is part p of the input; what lies before and behind them is left out.
@@ -167,7 +167,7 @@ class Split : public Layer {
     const Shape& whole = input.inputs[0];
     ASSIGN_OR_RETURN(const Ranges ranges, RangesOf(whole[axis]));
     const DType dtype = input.dtypes[0];
-    parts_ = Parts::Of(whole, dtype, axis);
+    parts_ = AxisSlices::Of(whole, dtype, axis);
     for (const auto& [begin, end] : ranges) {
       parts_.Add(begin, end - begin, whole.elements(axis + 1, whole.rank()));
     }
@@ -223,7 +223,7 @@ class Split : public Layer {
   // Ascending and disjoint, within [0, extent].
   virtual absl::StatusOr<Ranges> RangesOf(int64_t extent) const = 0;
 
-  Parts parts_;
+  AxisSlices parts_;
   bool are_views_ = false;
 };
 

@@ -17,8 +17,8 @@
 #include "absl/strings/str_format.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "engine/runtime/parallel/two_sums.h"
+#include "layers/common/output_relu.h"
 #include "layers/interface/infer.h"
-#include "layers/parts/output_relu.h"
 
 namespace gyre {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/parallel/parallel.h"
+#include "layers/common/output_relu.h"
 #include "layers/interface/infer.h"
-#include "layers/parts/output_relu.h"
 
 namespace gyre {
 namespace {
@@ -36,7 +36,7 @@ struct AddForward {
 
 // Where the gradients of operands lie: each place once, but one alone twice.
 template <typename T>
-struct Places {
+struct OperandGradients {
   T* dx[kMost];
   int count;
 };
@@ -47,7 +47,7 @@ struct AddReluBackward {
   OutputRelu<T> relu;
   const T* y;
   const T* dy;
-  Places<T> to;
+  OperandGradients<T> to;
   HOST_DEVICE void operator()(int64_t i) const {
     const T gradient = relu.Passes(y[i]) ? dy[i] : static_cast<T>(0);
     for (int k = 0; k < (Count > 0 ? Count : to.count); ++k) to.dx[k][i] = gradient;
@@ -156,7 +156,7 @@ class Combine : public Layer {
  private:
   absl::Status BackwardRelu(const LayerContext& context) const {
     return VisitReal(compute_, [&]<typename T>() -> absl::Status {
-      Places<T> to{{}, 0};
+      OperandGradients<T> to{{}, 0};
       for (const Tensor& dx : context.gradients.first(count_)) {
         T* const place = dx ? dx.as<T>() : nullptr;
         if (place != nullptr && std::find(to.dx, to.dx + to.count, place) == to.dx + to.count) {

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/parallel/column_sum.h"
+#include "layers/common/window.h"
 #include "layers/interface/infer.h"
-#include "layers/parts/window.h"
 
 namespace gyre {
 namespace {

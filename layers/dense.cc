@@ -176,10 +176,10 @@ class Dense : public Layer {
     state.name = absl::StrCat(weight.name, "/", index);
     state.shape = weight.shape.With(0, slice.count);
     state.parts[0].shape = state.shape;
-    state.piece = CutPiece{.of = weight.name,
-                           .first_row = slice.first,
-                           .all_rows = outputs_,
-                           .phase = static_cast<int>(index)};
+    state.piece = ParameterSlice{.of = weight.name,
+                                 .first_row = slice.first,
+                                 .all_rows = outputs_,
+                                 .phase = static_cast<int>(index)};
     return state;
   }
 

@@ -3,8 +3,8 @@
 // along any axis.
 
 #include "absl/strings/str_format.h"
+#include "layers/common/dropped.h"
 #include "layers/interface/infer.h"
-#include "layers/parts/dropped.h"
 
 namespace gyre {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/parallel/parallel.h"
+#include "layers/common/row_by_row.h"
 #include "layers/interface/infer.h"
-#include "layers/parts/row_by_row.h"
 
 namespace gyre {
 namespace {

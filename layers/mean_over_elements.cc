@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/elementary.h"
-#include "layers/parts/mean_over_labels.h"
+#include "layers/common/mean_over_labels.h"
 
 namespace gyre {
 namespace {

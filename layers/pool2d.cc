@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "layers/common/window.h"
 #include "layers/interface/infer.h"
-#include "layers/parts/window.h"
 
 namespace gyre {
 namespace {

@@ -17,14 +17,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/random.h"
-#include "layers/recurrent/recurrent_parts.h"
+#include "layers/recurrent/recurrent_base.h"
 
 namespace gyre {
 namespace {
 
-class Recurrent : public Layer, RecurrentParts {
+class Recurrent : public Layer, RecurrentBase {
  public:
-  explicit Recurrent(Options options) : RecurrentParts(std::move(options)) {}
+  explicit Recurrent(Options options) : RecurrentBase(std::move(options)) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     LayerSpec spec;

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "layers/common/cells.h"
 #include "layers/interface/infer.h"
-#include "layers/parts/cells.h"
 
 namespace gyre {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "engine/runtime/elementary.h"
 #include "engine/runtime/parallel/parallel.h"
+#include "layers/common/max_and_exp_sum.h"
 #include "layers/interface/infer.h"
-#include "layers/parts/max_and_exp_sum.h"
 
 namespace gyre {
 namespace {

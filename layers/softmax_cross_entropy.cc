@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
-#include "layers/parts/mean_over_labels.h"
+#include "layers/common/mean_over_labels.h"
 
 namespace gyre {
 namespace {

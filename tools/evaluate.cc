@@ -52,7 +52,7 @@ const std::vector<FlagGroup> kGroups = {
 
 // folded: what `files` no longer holds of the net that the weights are of.
 absl::Status EvaluateFiles(const ConfigFiles& files, const std::vector<FoldedNorm>& folded,
-                           const std::string& weights_path, const PagePlaces& pages,
+                           const std::string& weights_path, const PageStorage& pages,
                            ProcessGroup& communication, const DeviceChoice& choice) {
   const TrainerConfig& config = *files.trainer.message;
   if (!config.data().has_test()) {
@@ -146,8 +146,8 @@ int Main(int argc, char** argv) {
   const auto folded = FoldBatchNorms(files->net);
   if (!folded.ok()) Fail(ranks->front().get(), folded.status());
   const std::string weights_path = absl::GetFlag(FLAGS_weights);
-  const auto pages = ParsePagePlaces(absl::GetFlag(FLAGS_device), absl::GetFlag(FLAGS_host_memory),
-                                     absl::GetFlag(FLAGS_page_folder), /*default_folder=*/".");
+  const auto pages = ParsePageStorage(absl::GetFlag(FLAGS_device), absl::GetFlag(FLAGS_host_memory),
+                                      absl::GetFlag(FLAGS_page_folder), /*default_folder=*/".");
   if (!pages.ok()) Fail(ranks->front().get(), pages.status());
   const absl::Status status =
       RunRanks(*std::move(ranks),

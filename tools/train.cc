@@ -231,9 +231,9 @@ absl::StatusOr<TrainingOptions> OptionsOf(const ConfigFiles& files) {
     RETURN_IF_ERROR(CheckPages("--page_activations", device));
   }
   const std::string out = absl::GetFlag(FLAGS_out);
-  ASSIGN_OR_RETURN(const PagePlaces pages,
-                   ParsePagePlaces(device, absl::GetFlag(FLAGS_host_memory),
-                                   absl::GetFlag(FLAGS_page_folder), out.empty() ? "runs" : out));
+  ASSIGN_OR_RETURN(const PageStorage pages,
+                   ParsePageStorage(device, absl::GetFlag(FLAGS_host_memory),
+                                    absl::GetFlag(FLAGS_page_folder), out.empty() ? "runs" : out));
   return TrainingOptions{.out = out,
                          .resume = resume,
                          .weights = absl::GetFlag(FLAGS_weights),

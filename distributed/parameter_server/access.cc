@@ -7,9 +7,9 @@
 
 namespace gyre {
 
-int TagOf(bool update, int block) { return kExchangeTag + 1 + 2 * block + (update ? 1 : 0); }
+int TagOf(bool update, int chunk) { return kExchangeTag + 1 + 2 * chunk + (update ? 1 : 0); }
 
-void RowBlock::AddSlice(const RowPiece& slice, bool meets, const Tensor& memory, DType sent_as,
+void RowChunk::AddSlice(const RowSelection& slice, bool meets, const Tensor& memory, DType sent_as,
                         RowIndex& index) {
   OwnerSlice& added = slices.emplace_back();
   added.meets = meets;
@@ -22,7 +22,7 @@ void RowBlock::AddSlice(const RowPiece& slice, bool meets, const Tensor& memory,
   }
 }
 
-size_t RowBlock::packed_bytes() const {
+size_t RowChunk::packed_bytes() const {
   size_t largest = 0;
   for (const OwnerSlice& slice : slices) {
     if (slice.first < 0) largest = std::max(largest, slice.staged.bytes());
@@ -30,7 +30,7 @@ size_t RowBlock::packed_bytes() const {
   return largest;
 }
 
-void RowBlock::FindStaged(void* packed) {
+void RowChunk::FindStaged(void* packed) {
   packed_ = packed;
   auto* at = static_cast<std::byte*>(host.data);
   for (size_t owner = 0; owner < slices.size(); ++owner) {
@@ -40,7 +40,7 @@ void RowBlock::FindStaged(void* packed) {
   }
 }
 
-absl::Status RowBlock::CopySlices(Stream& stream, const RowIndex& index, const Tensor& memory,
+absl::Status RowChunk::CopySlices(Stream& stream, const RowIndex& index, const Tensor& memory,
                                   bool to_staged) const {
   for (const auto& [meets, first, places, staged, transfer] : slices) {
     const size_t bytes = staged.bytes();
@@ -61,7 +61,7 @@ absl::Status RowBlock::CopySlices(Stream& stream, const RowIndex& index, const T
   return absl::OkStatus();
 }
 
-int RowBlock::AwaitedOwner() const {
+int RowChunk::AwaitedOwner() const {
   for (size_t owner = 0; owner < slices.size(); ++owner) {
     if (slices[owner].transfer.under_way()) return static_cast<int>(owner);
   }
@@ -69,7 +69,7 @@ int RowBlock::AwaitedOwner() const {
 }
 
 // With the next rank first, so that not all begin with one.
-absl::Status RowBlock::Begin(Communicator& communicator, Transfer::MessageKind kind, int tag) {
+absl::Status RowChunk::Begin(Communicator& communicator, Transfer::MessageKind kind, int tag) {
   left_ = 0;
   for (int i = 1; i < communicator.size(); ++i) {
     const int owner = (communicator.rank() + i) % communicator.size();
@@ -83,7 +83,7 @@ absl::Status RowBlock::Begin(Communicator& communicator, Transfer::MessageKind k
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> RowBlock::MessagesDone(Communicator& communicator) {
+absl::StatusOr<bool> RowChunk::MessagesDone(Communicator& communicator) {
   bool all = true;
   left_ = 0;
   for (OwnerSlice& slice : slices) {
@@ -95,16 +95,16 @@ absl::StatusOr<bool> RowBlock::MessagesDone(Communicator& communicator) {
   return all;
 }
 
-absl::StatusOr<bool> UpdateBlock::Begin(Communicator& communicator, Shard& shard) {
+absl::StatusOr<bool> UpdateChunk::Begin(Communicator& communicator, Shard& shard) {
   ASSIGN_OR_RETURN(const bool out, copied->Done());
   if (!out) return false;
-  RETURN_IF_ERROR(RowBlock::Begin(communicator, Transfer::MessageKind::kHandOver,
+  RETURN_IF_ERROR(RowChunk::Begin(communicator, Transfer::MessageKind::kHandOver,
                                   TagOf(/*update=*/true, number)));
   if (own >= 0) shard.Deliver(own);
   return true;
 }
 
-absl::StatusOr<bool> UpdateBlock::Progress(Communicator& communicator, const Shard& shard) {
+absl::StatusOr<bool> UpdateChunk::Progress(Communicator& communicator, const Shard& shard) {
   if (!under_way_) return false;
   ASSIGN_OR_RETURN(bool all, MessagesDone(communicator));
   if (all && own >= 0) {
@@ -117,24 +117,24 @@ absl::StatusOr<bool> UpdateBlock::Progress(Communicator& communicator, const Sha
 }
 
 bool UpdateAccess::sent() const {
-  return std::ranges::all_of(blocks,
-                             [&](const UpdateBlock& block) { return block.sent == posted; });
+  return std::ranges::all_of(chunks,
+                             [&](const UpdateChunk& chunk) { return chunk.sent == posted; });
 }
 
 absl::Status UpdateAccess::Post(Stream& compute, Stream& out, const RowIndex& index) {
   if (rows.count() > 0) {
     RETURN_IF_ERROR(compute.Record(*computed));
     RETURN_IF_ERROR(out.Wait(*computed));
-    for (const UpdateBlock& block : blocks) {
-      RETURN_IF_ERROR(block.CopySlices(out, index, memory, /*to_staged=*/true));
-      RETURN_IF_ERROR(out.Record(*block.copied));
+    for (const UpdateChunk& chunk : chunks) {
+      RETURN_IF_ERROR(chunk.CopySlices(out, index, memory, /*to_staged=*/true));
+      RETURN_IF_ERROR(out.Record(*chunk.copied));
     }
   }
   ++posted;
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> ReadBlock::Progress(Communicator& communicator, Shard& shard,
+absl::StatusOr<bool> ReadChunk::Progress(Communicator& communicator, Shard& shard,
                                          const ReadAccess& access, Stream* in,
                                          const RowIndex& index) {
   const int64_t done = arrived;
@@ -165,14 +165,14 @@ absl::StatusOr<bool> ReadBlock::Progress(Communicator& communicator, Shard& shar
   return true;
 }
 
-absl::Status ReadBlock::Upload(Stream& in, const ReadAccess& access, const RowIndex& index) {
+absl::Status ReadChunk::Upload(Stream& in, const ReadAccess& access, const RowIndex& index) {
   RETURN_IF_ERROR(in.Wait(*access.released_at));
   RETURN_IF_ERROR(CopySlices(in, index, access.memory, /*to_staged=*/false));
   return in.Record(*uploaded);
 }
 
 bool ReadAccess::has_arrived(int64_t clock) const {
-  return std::ranges::all_of(blocks, [&](const ReadBlock& block) { return block.arrived > clock; });
+  return std::ranges::all_of(chunks, [&](const ReadChunk& chunk) { return chunk.arrived > clock; });
 }
 
 }  // namespace gyre

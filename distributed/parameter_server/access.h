@@ -1,5 +1,5 @@
 // access.h: a worker's end of what it reads and updates in each iteration: rows of one table, in
-// memory of the caller's and, by block and packed by owner, in host memory, from where and to where
+// memory of the caller's and, by chunk and packed by owner, in host memory, from where and to where
 // messages go.
 //
 // What is the caller's is for the thread that owns the compute stream; Progress is for whoever
@@ -25,8 +25,8 @@ struct RowAccess {
   Tensor memory = {};  // the caller's
 };
 
-// Of an access what moves at once: its rows of one block of each owner's.
-struct RowBlock {
+// Of an access what moves at once: its rows of one chunk of each owner's.
+struct RowChunk {
   struct OwnerSlice {
     bool meets = false;  // whether there are messages
     // It is a run of the caller's memory, as it travels, from this row on; below 0: it is packed,
@@ -43,7 +43,7 @@ struct RowBlock {
   int own = -1;      // the shard's number of the slice that this rank owns
 
   // Adds the next owner's.  memory: the access's; sent_as: what travels.
-  void AddSlice(const RowPiece& slice, bool meets, const Tensor& memory, DType sent_as,
+  void AddSlice(const RowSelection& slice, bool meets, const Tensor& memory, DType sent_as,
                 RowIndex& index);
   // Of the largest slice that is packed, in device memory that other accesses of its kind may use
   // as well: a stream's work at a time.
@@ -67,7 +67,7 @@ struct RowBlock {
   void* packed_ = nullptr;
 };
 
-struct UpdateBlock : RowBlock {
+struct UpdateChunk : RowChunk {
   std::unique_ptr<Event> copied;  // to where it is staged
   std::atomic<int64_t> sent = 0;
 
@@ -85,7 +85,7 @@ struct UpdateAccess : RowAccess {
   std::unique_ptr<Event> computed;
   int64_t opened = 0;  // PreUpdates
   std::atomic<int64_t> posted = 0;
-  std::deque<UpdateBlock> blocks;
+  std::deque<UpdateChunk> chunks;
 
   bool sent() const;  // what was posted
   // The caller's memory is written.  Enqueues the way to host memory on `out`.  Precondition: what
@@ -95,7 +95,7 @@ struct UpdateAccess : RowAccess {
 
 struct ReadAccess;
 
-struct ReadBlock : RowBlock {
+struct ReadChunk : RowChunk {
   std::unique_ptr<Event> uploaded;
   std::atomic<int64_t> arrived = 0;
 
@@ -116,13 +116,13 @@ struct ReadBlock : RowBlock {
 struct ReadAccess : RowAccess {
   std::unique_ptr<Event> released_at;
   std::atomic<int64_t> opened = 0, released = 0;  // Reads, PostReads
-  std::deque<ReadBlock> blocks;
+  std::deque<ReadChunk> chunks;
 
   bool has_arrived(int64_t clock) const;  // what iteration `clock` reads
 };
 
-// Of the messages of a worker's block, by its number.  Those of a rank's updates have the way of
+// Of the messages of a worker's chunk, by its number.  Those of a rank's updates have the way of
 // its answers to another's reads.
-int TagOf(bool update, int block);
+int TagOf(bool update, int chunk);
 
 }  // namespace gyre

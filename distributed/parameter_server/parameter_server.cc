@@ -37,8 +37,8 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Create(Process
         absl::StrCat("expected a staleness of 0 or more, and above 0 with ssp alone; got ",
                      options.staleness, " with ", std::string(SyncName(options.sync))));
   }
-  if (options.block_bytes == 0) {
-    return absl::InvalidArgumentError("expected blocks of more than 0 bytes");
+  if (options.chunk_bytes == 0) {
+    return absl::InvalidArgumentError("expected chunks of more than 0 bytes");
   }
   if (options.in_host_memory && options.in_host_memory->kind() != DeviceKind::kCpu) {
     return absl::InvalidArgumentError(
@@ -162,9 +162,9 @@ absl::Status ParameterServer::Read(int number) {
   ReadAccess& read = *reads_[number];
   RETURN_IF_ERROR(Due(read, "Read", read.opened == clock_));
   RETURN_IF_ERROR(Await([&] { return read.has_arrived(clock_); }));
-  for (ReadBlock& block : read.blocks) {
-    if (!in_background()) RETURN_IF_ERROR(block.Upload(compute_, read, index_));
-    RETURN_IF_ERROR(compute_.Wait(*block.uploaded));
+  for (ReadChunk& chunk : read.chunks) {
+    if (!in_background()) RETURN_IF_ERROR(chunk.Upload(compute_, read, index_));
+    RETURN_IF_ERROR(compute_.Wait(*chunk.uploaded));
   }
   ++read.opened;
   return absl::OkStatus();
@@ -182,7 +182,7 @@ absl::Status ParameterServer::PreUpdate(int number) {
   UpdateAccess& update = *updates_[number];
   RETURN_IF_ERROR(Due(update, "PreUpdate", update.opened == clock_));
   ++update.opened;
-  return compute_.Wait(*update.blocks.back().copied);  // of one stream
+  return compute_.Wait(*update.chunks.back().copied);  // of one stream
 }
 
 absl::Status ParameterServer::Update(int number) {
@@ -247,26 +247,26 @@ absl::Status ParameterServer::Tell(const PlaceOfRank& at) {
 // Whether something was done.  What is to leave begins in the order of iterations: an owner takes a
 // slice once it has used that of the iteration before, so that what is taken depends on iterations
 // before alone, and nobody waits in a circle.  And then as it was declared, in which all workers
-// are alike, however far they are, so that owners have blocks of all soon; but once an iteration
+// are alike, however far they are, so that owners have chunks of all soon; but once an iteration
 // has posted all, what the next reads first.
 absl::StatusOr<bool> ParameterServer::SendUpdates(Communicator& communicator) {
   bool moved = false;
   size_t under_way = 0;
   int64_t iteration = std::numeric_limits<int64_t>::max();  // of the first that has not begun
-  for (const auto& [access, block] : leaving_) {
-    ASSIGN_OR_RETURN(const bool sent, block->Progress(communicator, *shard_));
+  for (const auto& [access, chunk] : leaving_) {
+    ASSIGN_OR_RETURN(const bool sent, chunk->Progress(communicator, *shard_));
     moved = moved || sent;
-    under_way += block->bytes_under_way();
-    if (!block->has_begun(access->posted)) iteration = std::min<int64_t>(iteration, block->sent);
+    under_way += chunk->bytes_under_way();
+    if (!chunk->has_begun(access->posted)) iteration = std::min<int64_t>(iteration, chunk->sent);
   }
   const bool all_posted =
       std::ranges::all_of(updates_, [&](const auto& update) { return update->posted > iteration; });
-  for (const auto& [access, block] : all_posted ? urgent_first_ : leaving_) {
-    if (under_way >= options_.block_bytes) break;
-    if (block->has_begun(access->posted) || block->sent != iteration) continue;
-    ASSIGN_OR_RETURN(const bool begun, block->Begin(communicator, *shard_));
+  for (const auto& [access, chunk] : all_posted ? urgent_first_ : leaving_) {
+    if (under_way >= options_.chunk_bytes) break;
+    if (chunk->has_begun(access->posted) || chunk->sent != iteration) continue;
+    ASSIGN_OR_RETURN(const bool begun, chunk->Begin(communicator, *shard_));
     moved = moved || begun;
-    under_way += block->bytes_under_way();
+    under_way += chunk->bytes_under_way();
   }
   return moved;
 }
@@ -274,9 +274,9 @@ absl::StatusOr<bool> ParameterServer::SendUpdates(Communicator& communicator) {
 absl::StatusOr<Advance> ParameterServer::Progress(Communicator& communicator) {
   ASSIGN_OR_RETURN(bool moved, SendUpdates(communicator));
   for (const auto& read : reads_) {
-    for (ReadBlock& block : read->blocks) {
+    for (ReadChunk& chunk : read->chunks) {
       ASSIGN_OR_RETURN(const bool some,
-                       block.Progress(communicator, *shard_, *read, in_.get(), index_));
+                       chunk.Progress(communicator, *shard_, *read, in_.get(), index_));
       moved = moved || some;
     }
   }
@@ -300,11 +300,11 @@ absl::StatusOr<Advance> ParameterServer::Progress(Communicator& communicator) {
 }
 
 bool ParameterServer::Settled(int64_t clock) const {
-  return std::ranges::all_of(leaving_, [&](const auto& of) { return of.block->sent == clock; }) &&
+  return std::ranges::all_of(leaving_, [&](const auto& of) { return of.chunk->sent == clock; }) &&
          std::ranges::all_of(reads_,
                              [&](const auto& read) {
-                               return std::ranges::all_of(read->blocks, [&](const auto& block) {
-                                 return block.settled(clock, /*uploads=*/in_background());
+                               return std::ranges::all_of(read->chunks, [&](const auto& chunk) {
+                                 return chunk.settled(clock, /*uploads=*/in_background());
                                });
                              }) &&
          shard_->settled(clock);
@@ -318,8 +318,8 @@ int ParameterServer::Awaited() const {
     return sender == group_.rank() ? kNobody : sender;
   }
   for (const auto& read : reads_) {
-    for (const ReadBlock& block : read->blocks) {
-      const int owner = block.AwaitedOwner();
+    for (const ReadChunk& chunk : read->chunks) {
+      const int owner = chunk.AwaitedOwner();
       if (awaited_since_ms_ >= 0 && owner != kNobody) return owner;
     }
   }
@@ -371,8 +371,8 @@ absl::Status ParameterServer::Abandon() {
 
 int64_t ParameterServer::bytes_sent() const {
   int64_t bytes = shard_->bytes_sent();
-  for (const auto& [access, block] : leaving_) {
-    bytes += block->sent * static_cast<int64_t>(block->host.bytes());
+  for (const auto& [access, chunk] : leaving_) {
+    bytes += chunk->sent * static_cast<int64_t>(chunk->host.bytes());
   }
   return bytes;
 }

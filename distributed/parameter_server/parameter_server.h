@@ -21,7 +21,7 @@
 // An iteration's accesses are declared once, ahead, in the order of its Reads (GeePS's virtual
 // iteration): which rows go from whom to whom is found then, and kept on the device; and of what
 // could move that moves which is read first.  From then on rows move in the background, large
-// tables in blocks: the next iteration's come while this one computes.  The stream waits by events;
+// tables in chunks: the next iteration's come while this one computes.  The stream waits by events;
 // the host waits where what is read has not come, and where the update before has not left.
 //
 // Used by the thread that owns the stream.  All ranks make the same calls, but for accesses: which
@@ -62,11 +62,11 @@ class ParameterServer final : public Service {
     // A cpu device, that outlives the server: rows lie in host memory, and it updates them there,
     // and nothing is copied in the background.  Null: rows lie on the device.
     Device* in_host_memory = nullptr;
-    // Of a block, above 0: about what moves at once.  With as much of a rank's updates, or of its
+    // Of a chunk, above 0: about what moves at once.  With as much of a rank's updates, or of its
     // answers to a worker, under way none begins, so that what begins next is the most urgent, and
     // what a rank sends comes to all at about the same time, though streams of TCP share a link
     // unequally.
-    size_t block_bytes = kServerBlockBytes;
+    size_t chunk_bytes = kServerChunkBytes;
   };
 
   // All arguments outlive the result.  Errors: InvalidArgument for options.
@@ -91,7 +91,7 @@ class ParameterServer final : public Service {
 
   // Ranks tell each other what they access, and each takes its memory; all values are zeros.
   // Blocks.  Errors: FailedPrecondition if ranks mean different tables or options;
-  // ResourceExhausted if there are more blocks than the messages' tags are enough for; Internal for
+  // ResourceExhausted if there are more chunks than the messages' tags are enough for; Internal for
   // a rank that tells what cannot be; those of allocation.
   absl::Status Prepare();
   size_t device_bytes() const { return device_bytes_; }
@@ -145,7 +145,7 @@ class ParameterServer final : public Service {
   };
   using DeclaredByRank = std::vector<std::vector<Declared>>;
   // Of a table.
-  struct Blocks {
+  struct TableChunks {
     std::vector<ElementRange> all;  // owner by owner
     std::vector<size_t> first;      // by owner: of its own among all; and their number
     int most = 0;                   // of an owner
@@ -159,12 +159,12 @@ class ParameterServer final : public Service {
   absl::Status ReadDeclared(std::span<const int64_t> told, std::vector<Declared>& declared) const;
   absl::Status NewUpdate(int table, const RowList& rows, void* from);
   std::vector<ElementRange> Parts(const TableSpec& table) const;
-  Blocks BlocksOf(int table, const DeclaredByRank& declared) const;
+  TableChunks ChunksOf(int table, const DeclaredByRank& declared) const;
   absl::Status MeetShard(const DeclaredByRank& declared);
   absl::Status MeetWorker(int worker, const std::vector<Declared>& accesses,
-                          std::span<const Blocks> tables, Wanted& wanted);
-  absl::Status CheckTags(const DeclaredByRank& declared, std::span<const Blocks> tables) const;
-  absl::StatusOr<RowBlock*> NewBlock(size_t access);
+                          std::span<const TableChunks> tables, Wanted& wanted);
+  absl::Status CheckTags(const DeclaredByRank& declared, std::span<const TableChunks> tables) const;
+  absl::StatusOr<RowChunk*> NewChunk(size_t access);
   void OrderUpdates();
   absl::Status Allocate(Wanted& wanted);
   bool in_host_memory() const { return options_.in_host_memory != nullptr; }
@@ -187,10 +187,10 @@ class ParameterServer final : public Service {
   std::vector<std::unique_ptr<UpdateAccess>> updates_;
   size_t declared_updates_ = 0;  // the rest of updates_ only tell the clock
   int max_tag_ = 0;
-  // Their blocks: as declared, and by their tables' first read.
+  // Their chunks: as declared, and by their tables' first read.
   struct Leaving {
     const UpdateAccess* access = nullptr;
-    UpdateBlock* block = nullptr;
+    UpdateChunk* chunk = nullptr;
   };
   std::vector<Leaving> leaving_, urgent_first_;
   RowIndex index_;

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "distributed/parameter_server/parameter_server.h"
-#include "distributed/server_parts.h"
+#include "distributed/server_shards.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/math.h"
 
@@ -16,7 +16,7 @@ std::vector<ElementRange> ParameterServer::Parts(const TableSpec& table) const {
   std::vector<ElementRange> parts;
   for (int rank = 0; rank < group_.size(); ++rank) {
     parts.push_back(
-        ServerPart(table.rows, group_.size() - options_.servers, options_.servers, rank));
+        ServerShard(table.rows, group_.size() - options_.servers, options_.servers, rank));
   }
   return parts;
 }
@@ -26,7 +26,7 @@ absl::Status ParameterServer::Agree(DeclaredByRank& declared) {
   std::string text =
       absl::StrCat("sync ", std::string(SyncName(options_.sync)), " staleness ", options_.staleness,
                    " servers ", options_.servers, options_.gated ? " gated" : "",
-                   in_host_memory() ? " in host memory" : "", " blocks ", options_.block_bytes);
+                   in_host_memory() ? " in host memory" : "", " chunks ", options_.chunk_bytes);
   for (const TableSpec& table : tables_) {
     absl::StrAppend(&text, "\n", table.name, " ", table.rows, " ", table.width, " ",
                     std::string(DTypeName(table.dtype)), " sent as ",
@@ -120,7 +120,7 @@ absl::Status ParameterServer::Prepare() {
                                 .staleness = options_.staleness,
                                 .gated = options_.gated,
                                 .stages_own = !options_.background,
-                                .block_bytes = options_.block_bytes});
+                                .chunk_bytes = options_.chunk_bytes});
     if (shard.ok()) shard_ = *std::move(shard);
     max_tag_ = communicator.max_tag();
     return shard.status();
@@ -129,7 +129,8 @@ absl::Status ParameterServer::Prepare() {
 }
 
 // By what all ranks access: so all cut alike.
-ParameterServer::Blocks ParameterServer::BlocksOf(int table, const DeclaredByRank& declared) const {
+ParameterServer::TableChunks ParameterServer::ChunksOf(int table,
+                                                       const DeclaredByRank& declared) const {
   const std::vector<ElementRange> parts = Parts(tables_[table]);
   std::vector<RowList> lists;
   for (const std::vector<Declared>& accesses : declared) {
@@ -137,44 +138,44 @@ ParameterServer::Blocks ParameterServer::BlocksOf(int table, const DeclaredByRan
       if (access.table == table) lists.push_back(access.rows);
     }
   }
-  Blocks blocks;
-  const std::vector<RowPiece> accessed = CutRows(Union(lists), parts);
+  TableChunks chunks;
+  const std::vector<RowSelection> accessed = CutRows(Union(lists), parts);
   for (size_t owner = 0; owner < parts.size(); ++owner) {
     const RowList rows = RowsOf(accessed[owner]);
     const std::vector<ElementRange> cut =
-        CutIntoBlocks(parts[owner], rows,
-                      ServerBlocks(rows.count(), tables_[table].row_bytes(), options_.block_bytes));
-    blocks.first.push_back(blocks.all.size());
-    blocks.most = std::max(blocks.most, static_cast<int>(cut.size()));
-    blocks.all.insert(blocks.all.end(), cut.begin(), cut.end());
+        CutIntoChunks(parts[owner], rows,
+                      ServerChunks(rows.count(), tables_[table].row_bytes(), options_.chunk_bytes));
+    chunks.first.push_back(chunks.all.size());
+    chunks.most = std::max(chunks.most, static_cast<int>(cut.size()));
+    chunks.all.insert(chunks.all.end(), cut.begin(), cut.end());
   }
-  blocks.first.push_back(blocks.all.size());
-  return blocks;
+  chunks.first.push_back(chunks.all.size());
+  return chunks;
 }
 
-absl::StatusOr<RowBlock*> ParameterServer::NewBlock(size_t access) {
+absl::StatusOr<RowChunk*> ParameterServer::NewChunk(size_t access) {
   if (access < reads_.size()) {
-    ReadBlock& block = reads_[access]->blocks.emplace_back();
-    ASSIGN_OR_RETURN(block.uploaded, device_.NewEvent());
-    return &block;
+    ReadChunk& chunk = reads_[access]->chunks.emplace_back();
+    ASSIGN_OR_RETURN(chunk.uploaded, device_.NewEvent());
+    return &chunk;
   }
-  UpdateBlock& block = updates_[access - reads_.size()]->blocks.emplace_back();
-  ASSIGN_OR_RETURN(block.copied, device_.NewEvent());
-  return &block;
+  UpdateChunk& chunk = updates_[access - reads_.size()]->chunks.emplace_back();
+  ASSIGN_OR_RETURN(chunk.copied, device_.NewEvent());
+  return &chunk;
 }
 
 // Both ends of each slice of the worker's.
 absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>& accesses,
-                                         std::span<const Blocks> tables, Wanted& wanted) {
+                                         std::span<const TableChunks> tables, Wanted& wanted) {
   const int rank = group_.rank();
-  std::vector<std::vector<RowPiece>> pieces;  // by access and block
-  // By table and block: whether the worker accesses a row there.
+  std::vector<std::vector<RowSelection>> pieces;  // by access and chunk
+  // By table and chunk: whether the worker accesses a row there.
   std::vector<std::vector<bool>> meets;
-  for (const Blocks& blocks : tables) meets.emplace_back(blocks.all.size());
+  for (const TableChunks& chunks : tables) meets.emplace_back(chunks.all.size());
   for (const auto& [update, table, rows] : accesses) {
     pieces.push_back(CutRows(rows, tables[table].all));
-    for (size_t block = 0; block < pieces.back().size(); ++block) {
-      if (pieces.back()[block].count > 0) meets[table][block] = true;
+    for (size_t chunk = 0; chunk < pieces.back().size(); ++chunk) {
+      if (pieces.back()[chunk].count > 0) meets[table][chunk] = true;
     }
   }
   int number = 0;
@@ -183,15 +184,15 @@ absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>
     const int table = accesses[a].table;
     for (int b = 0; b < tables[table].most; ++b, ++number) {
       // An owner's slice, and whether the two meet.
-      const auto of = [&](int owner) -> std::pair<RowPiece, bool> {
-        const size_t block = tables[table].first[owner] + static_cast<size_t>(b);
-        if (block >= tables[table].first[owner + 1]) return {};
-        const RowPiece& piece = pieces[a][block];
-        return {piece, update ? meets[table][block] : piece.count > 0};
+      const auto of = [&](int owner) -> std::pair<RowSelection, bool> {
+        const size_t chunk = tables[table].first[owner] + static_cast<size_t>(b);
+        if (chunk >= tables[table].first[owner + 1]) return {};
+        const RowSelection& piece = pieces[a][chunk];
+        return {piece, update ? meets[table][chunk] : piece.count > 0};
       };
-      RowBlock* own = nullptr;
+      RowChunk* own = nullptr;
       if (worker == rank) {
-        ASSIGN_OR_RETURN(own, NewBlock(a));
+        ASSIGN_OR_RETURN(own, NewChunk(a));
         own->number = number;
         own->rank = rank;
         const Tensor& memory = update ? updates_[a - reads_.size()]->memory : reads_[a]->memory;
@@ -207,35 +208,35 @@ absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>
       }
       const auto [piece, meets_here] = of(rank);
       if (!meets_here) continue;
-      const int block = tables[table].of_shard + b, tag = TagOf(update, number);
+      const int chunk = tables[table].of_shard + b, tag = TagOf(update, number);
       Tensor* const staged = own ? &own->slices[rank].staged : nullptr;
-      const int at = update ? shard_->AddUpdate(worker, block, piece, tag, staged)
-                            : shard_->AddRead(worker, block, piece, tag, staged);
+      const int at = update ? shard_->AddUpdate(worker, chunk, piece, tag, staged)
+                            : shard_->AddRead(worker, chunk, piece, tag, staged);
       if (own) own->own = at;
     }
   }
   return absl::OkStatus();
 }
 
-// Each block of a worker's has tags of its own.
+// Each chunk of a worker's has tags of its own.
 absl::Status ParameterServer::CheckTags(const DeclaredByRank& declared,
-                                        std::span<const Blocks> tables) const {
+                                        std::span<const TableChunks> tables) const {
   for (int worker = 0; worker < group_.size(); ++worker) {
-    int64_t blocks = 0;
-    for (const Declared& access : declared[worker]) blocks += tables[access.table].most;
+    int64_t chunks = 0;
+    for (const Declared& access : declared[worker]) chunks += tables[access.table].most;
     const int64_t most = (int64_t{max_tag_} - TagOf(/*update=*/false, 0) + 1) / 2;
-    if (blocks <= most) continue;
+    if (chunks <= most) continue;
     return absl::ResourceExhaustedError(
         absl::StrCat("the parameter server: what rank ", worker, " reads and updates moves in ",
-                     blocks, " blocks, and the messages' tags, up to ", max_tag_,
-                     ", are enough for ", most, "; use larger blocks, or more owners"));
+                     chunks, " chunks, and the messages' tags, up to ", max_tag_,
+                     ", are enough for ", most, "; use larger chunks, or more owners"));
   }
   return absl::OkStatus();
 }
 
 void ParameterServer::OrderUpdates() {
   for (const auto& update : updates_) {
-    for (UpdateBlock& block : update->blocks) leaving_.push_back({update.get(), &block});
+    for (UpdateChunk& chunk : update->chunks) leaving_.push_back({update.get(), &chunk});
   }
   std::vector<size_t> first_read(tables_.size(), reads_.size());
   for (size_t r = reads_.size(); r-- > 0;) first_read[reads_[r]->table] = r;
@@ -247,12 +248,12 @@ void ParameterServer::OrderUpdates() {
 // Both ends of each slice.
 absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
   const int rank = group_.rank();
-  std::vector<Blocks> tables;
+  std::vector<TableChunks> tables;
   for (int t = 0; t < static_cast<int>(tables_.size()); ++t) {
-    Blocks& blocks = tables.emplace_back(BlocksOf(t, declared));
-    const auto own = std::span(blocks.all)
-                         .subspan(blocks.first[rank], blocks.first[rank + 1] - blocks.first[rank]);
-    blocks.of_shard = shard_->AddTable(tables_[t], own, *table_updates_[t]);
+    TableChunks& chunks = tables.emplace_back(ChunksOf(t, declared));
+    const auto own = std::span(chunks.all)
+                         .subspan(chunks.first[rank], chunks.first[rank + 1] - chunks.first[rank]);
+    chunks.of_shard = shard_->AddTable(tables_[t], own, *table_updates_[t]);
   }
   RETURN_IF_ERROR(CheckTags(declared, tables));
   Wanted wanted;
@@ -264,7 +265,7 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
   const auto most_packed = [](const auto& accesses) {
     size_t most = 0;
     for (const auto& access : accesses) {
-      for (const auto& block : access->blocks) most = std::max(most, block.packed_bytes());
+      for (const auto& chunk : access->chunks) most = std::max(most, chunk.packed_bytes());
     }
     return Tensor{nullptr, Shape({static_cast<int64_t>(most)}), DType::kU8};
   };
@@ -281,10 +282,10 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
   add(of_shard.device, in_host_memory() ? wanted.host : wanted.device);
   RETURN_IF_ERROR(Allocate(wanted));
   for (const auto& read : reads_) {
-    for (ReadBlock& block : read->blocks) block.FindStaged(packed_reads_.data);
+    for (ReadChunk& chunk : read->chunks) chunk.FindStaged(packed_reads_.data);
   }
   for (const auto& update : updates_) {
-    for (UpdateBlock& block : update->blocks) block.FindStaged(packed_updates_.data);
+    for (UpdateChunk& chunk : update->chunks) chunk.FindStaged(packed_updates_.data);
   }
   return absl::OkStatus();
 }

@@ -29,7 +29,7 @@ absl::Status RowIndex::Upload(Device& device, Stream& stream) {
   return stream.Synchronize();
 }
 
-RowPlaces RowIndex::operator[](int number) const {
+RowIndices RowIndex::operator[](int number) const {
   const Entry& entry = entries_[number];
   if (!entry.indexed) return {.index = nullptr, .first = entry.first, .count = entry.count};
   return {.index = reinterpret_cast<const int32_t*>(memory_.data()) + entry.first,

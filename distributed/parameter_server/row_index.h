@@ -15,7 +15,7 @@ class RowIndex {
   int Add(const RowList& places);
   // Blocks.  Errors: those of the device.
   absl::Status Upload(Device& device, Stream& stream);
-  RowPlaces operator[](int number) const;
+  RowIndices operator[](int number) const;
 
  private:
   struct Entry {

@@ -54,7 +54,7 @@ struct Round {
 
 template <typename T, typename P, typename Move>
 struct MoveRow {
-  RowPlaces places;
+  RowIndices places;
   int64_t width = 0;
   T* table = nullptr;
   P* packed = nullptr;
@@ -66,7 +66,7 @@ struct MoveRow {
 };
 
 template <typename Move>
-absl::Status MoveRows(Stream& stream, RowPlaces places, int64_t width, Tensor table, Tensor packed,
+absl::Status MoveRows(Stream& stream, RowIndices places, int64_t width, Tensor table, Tensor packed,
                       Move move) {
   const auto run = [&]<typename T, typename P>() {
     return ForEachCell(stream, places.count, width,
@@ -80,7 +80,7 @@ absl::Status MoveRows(Stream& stream, RowPlaces places, int64_t width, Tensor ta
 }
 
 template <typename Move>
-absl::Status CopyRows(Stream& stream, RowPlaces places, int64_t width, Tensor table, Tensor packed,
+absl::Status CopyRows(Stream& stream, RowIndices places, int64_t width, Tensor table, Tensor packed,
                       Move move, bool from_table) {
   if (places.index != nullptr || table.dtype != packed.dtype) {
     return MoveRows(stream, places, width, table, packed, move);
@@ -94,21 +94,22 @@ absl::Status CopyRows(Stream& stream, RowPlaces places, int64_t width, Tensor ta
 
 }  // namespace
 
-absl::Status GatherRows(Stream& stream, RowPlaces places, int64_t width, Tensor table,
+absl::Status GatherRows(Stream& stream, RowIndices places, int64_t width, Tensor table,
                         Tensor packed) {
   return CopyRows(stream, places, width, table, packed, Gather{}, /*from_table=*/true);
 }
 
-absl::Status ScatterRows(Stream& stream, RowPlaces places, int64_t width, Tensor packed,
+absl::Status ScatterRows(Stream& stream, RowIndices places, int64_t width, Tensor packed,
                          Tensor table) {
   return CopyRows(stream, places, width, table, packed, Scatter{}, /*from_table=*/false);
 }
 
-absl::Status AddRows(Stream& stream, RowPlaces places, int64_t width, Tensor packed, Tensor table) {
+absl::Status AddRows(Stream& stream, RowIndices places, int64_t width, Tensor packed,
+                     Tensor table) {
   return MoveRows(stream, places, width, table, packed, Add{});
 }
 
-absl::Status AddScaledRows(Stream& stream, RowPlaces places, int64_t width, double factor,
+absl::Status AddScaledRows(Stream& stream, RowIndices places, int64_t width, double factor,
                            Tensor packed, Tensor table) {
   return MoveRows(stream, places, width, table, packed, AddScaled{factor});
 }
@@ -121,7 +122,7 @@ absl::Status RoundTo(Stream& stream, DType to, Tensor values) {
   return ForEach(stream, values.elements(), Round<BFloat16>{values.as<float>()});
 }
 
-absl::Status ClearRows(Stream& stream, RowPlaces places, int64_t width, Tensor table) {
+absl::Status ClearRows(Stream& stream, RowIndices places, int64_t width, Tensor table) {
   return VisitReal(table.dtype, [&]<typename T>() {
     return ForEachCell(stream, places.count, width,
                        MoveRow<T, T, Clear>{places, width, table.as<T>(), table.as<T>(), {}});

@@ -18,7 +18,7 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Communicator& communicator,
   return shard;
 }
 
-int Shard::AddTable(const TableSpec& spec, std::span<const ElementRange> blocks,
+int Shard::AddTable(const TableSpec& spec, std::span<const ElementRange> chunks,
                     const TableUpdate& update) {
   Table& table = tables_.emplace_back();
   table.spec = spec;
@@ -32,37 +32,37 @@ int Shard::AddTable(const TableSpec& spec, std::span<const ElementRange> blocks,
                      .first = range.begin,
                      .width = spec.width};
   };
-  table.rows = owned({blocks.front().begin, blocks.back().end});
-  const int first = static_cast<int>(blocks_.size());
-  for (const ElementRange& range : blocks) {
-    Block& block = blocks_.emplace_back();
-    block.table = &table;
-    block.rows = owned(range);
-    block.rows.block = static_cast<int>(blocks_.size()) - 1 - first;
+  table.rows = owned({chunks.front().begin, chunks.back().end});
+  const int first = static_cast<int>(chunks_.size());
+  for (const ElementRange& range : chunks) {
+    TableChunk& chunk = chunks_.emplace_back();
+    chunk.table = &table;
+    chunk.rows = owned(range);
+    chunk.rows.chunk = static_cast<int>(chunks_.size()) - 1 - first;
   }
   return first;
 }
 
-void Shard::Describe(WorkerSlice& added, int worker, int block, const RowPiece& slice, int tag,
+void Shard::Describe(WorkerSlice& added, int worker, int chunk, const RowSelection& slice, int tag,
                      Tensor* staged) {
   added.worker = worker;
-  added.block = block;
+  added.chunk = chunk;
   added.tag = tag;
   added.rows = RowsOf(slice);
   added.staged = staged;
 }
 
-int Shard::AddUpdate(int worker, int block, const RowPiece& slice, int tag, Tensor* staged) {
-  Describe(updates_.emplace_back(), worker, block, slice, tag, staged);
+int Shard::AddUpdate(int worker, int chunk, const RowSelection& slice, int tag, Tensor* staged) {
+  Describe(updates_.emplace_back(), worker, chunk, slice, tag, staged);
   const int number = static_cast<int>(updates_.size()) - 1;
-  blocks_[block].updates.push_back(number);
+  chunks_[chunk].updates.push_back(number);
   return number;
 }
 
-int Shard::AddRead(int worker, int block, const RowPiece& slice, int tag, Tensor* staged) {
-  Describe(reads_.emplace_back(), worker, block, slice, tag, staged);
+int Shard::AddRead(int worker, int chunk, const RowSelection& slice, int tag, Tensor* staged) {
+  Describe(reads_.emplace_back(), worker, chunk, slice, tag, staged);
   const int number = static_cast<int>(reads_.size()) - 1;
-  blocks_[block].reads.push_back(number);
+  chunks_[chunk].reads.push_back(number);
   return number;
 }
 
@@ -91,18 +91,18 @@ absl::Status Shard::MakeCopies(const Slices& slices, Copies& copies, Wanted& wan
   return absl::OkStatus();
 }
 
-// Blocks by what is read first there; a block's reads with the next rank's first, so that not all
+// Chunks by what is read first there; a chunk's reads with the next rank's first, so that not all
 // owners begin with one worker's.
 void Shard::OrderByUrgency() {
-  std::vector<int> least(blocks_.size(), std::numeric_limits<int>::max());
-  for (const ReadSlice& read : reads_) least[read.block] = std::min(least[read.block], read.tag);
-  std::vector<size_t> order(blocks_.size());
+  std::vector<int> least(chunks_.size(), std::numeric_limits<int>::max());
+  for (const ReadSlice& read : reads_) least[read.chunk] = std::min(least[read.chunk], read.tag);
+  std::vector<size_t> order(chunks_.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {}, [&](size_t block) { return least[block]; });
-  for (const size_t block : order) urgent_first_.push_back(&blocks_[block]);
+  std::ranges::stable_sort(order, {}, [&](size_t chunk) { return least[chunk]; });
+  for (const size_t chunk : order) urgent_first_.push_back(&chunks_[chunk]);
   const int size = communicator_.size();
-  for (Block& block : blocks_) {
-    std::ranges::stable_sort(block.reads, {}, [&](int read) {
+  for (TableChunk& chunk : chunks_) {
+    std::ranges::stable_sort(chunk.reads, {}, [&](int read) {
       return (reads_[read].worker - communicator_.rank() - 1 + size) % size;
     });
   }
@@ -110,23 +110,23 @@ void Shard::OrderByUrgency() {
 
 absl::Status Shard::Prepare(Wanted& wanted) {
   const bool sums = options_.sync == Sync::kBsp;
-  for (Block& block : blocks_) {
+  for (TableChunk& chunk : chunks_) {
     std::vector<RowList> updated;
-    for (const int update : block.updates) updated.push_back(updates_[update].rows);
-    block.touched = Union(updated);
-    block.touched_places = index_.Add(block.touched);
-    block.sum = block.rows.values;
-    block.sum.shape = Shape({block.touched.count(), block.rows.width});
-    block.adding = block.sum;
-    block.adding.dtype = AccumulateDType(block.sum.dtype);
+    for (const int update : chunk.updates) updated.push_back(updates_[update].rows);
+    chunk.touched = Union(updated);
+    chunk.touched_places = index_.Add(chunk.touched);
+    chunk.sum = chunk.rows.values;
+    chunk.sum.shape = Shape({chunk.touched.count(), chunk.rows.width});
+    chunk.adding = chunk.sum;
+    chunk.adding.dtype = AccumulateDType(chunk.sum.dtype);
   }
-  size_t block = 0;
+  size_t chunk = 0;
   for (Table& table : tables_) {
     wanted.device.push_back(&table.rows.values);
     for (Tensor& slot : table.rows.slots) wanted.device.push_back(&slot);
     int64_t touched = 0;
-    for (; block < blocks_.size() && blocks_[block].table == &table; ++block) {
-      touched += blocks_[block].touched.count();
+    for (; chunk < chunks_.size() && chunks_[chunk].table == &table; ++chunk) {
+      touched += chunks_[chunk].touched.count();
     }
     table.sum = {nullptr, Shape({touched, table.spec.width}), table.spec.dtype};
     table.adding = table.sum;
@@ -138,7 +138,7 @@ absl::Status Shard::Prepare(Wanted& wanted) {
   for (UpdateSlice& slice : updates_) {
     const TableSpec& table = TableOf(slice).spec;
     Want(slice, table.sent_as(), wanted);
-    slice.sum_places = index_.Add(PlacesIn(blocks_[slice.block].touched, slice.rows));
+    slice.sum_places = index_.Add(PlacesIn(chunks_[slice.chunk].touched, slice.rows));
     ASSIGN_OR_RETURN(slice.used, device_.NewEvent());
     const size_t bytes = static_cast<size_t>(slice.rows.count()) * table.row_bytes();
     if (!sums && table.wire) together = std::max(together, bytes);
@@ -162,7 +162,7 @@ absl::Status Shard::Prepare(Wanted& wanted) {
 }
 
 absl::Status Shard::Clear() {
-  // A block's memory follows that of the one before.
+  // A chunk's memory follows that of the one before.
   const Table* table = nullptr;
   int64_t row = 0, summed = 0;
   const auto part = [](const Tensor& of, int64_t first, Tensor& to) {
@@ -170,20 +170,20 @@ absl::Status Shard::Clear() {
     const auto skipped = static_cast<size_t>(first * of.shape[1]) * SizeOf(of.dtype);
     to.data = static_cast<std::byte*>(of.data) + skipped;
   };
-  for (Block& block : blocks_) {
-    if (table != block.table) row = summed = 0;
-    table = block.table;
-    part(table->rows.values, row, block.rows.values);
-    for (size_t slot = 0; slot < block.rows.slots.size(); ++slot) {
-      part(table->rows.slots[slot], row, block.rows.slots[slot]);
+  for (TableChunk& chunk : chunks_) {
+    if (table != chunk.table) row = summed = 0;
+    table = chunk.table;
+    part(table->rows.values, row, chunk.rows.values);
+    for (size_t slot = 0; slot < chunk.rows.slots.size(); ++slot) {
+      part(table->rows.slots[slot], row, chunk.rows.slots[slot]);
     }
-    part(table->sum, summed, block.sum);
-    part(table->rounds() ? table->adding : table->sum, summed, block.adding);
-    row += block.rows.values.shape[0];
-    summed += block.touched.count();
+    part(table->sum, summed, chunk.sum);
+    part(table->rounds() ? table->adding : table->sum, summed, chunk.adding);
+    row += chunk.rows.values.shape[0];
+    summed += chunk.touched.count();
   }
   for (const Table& cleared : tables_) {
-    const RowPlaces all = {.count = cleared.rows.values.shape[0]};
+    const RowIndices all = {.count = cleared.rows.values.shape[0]};
     RETURN_IF_ERROR(ClearRows(*work_, all, cleared.rows.width, cleared.rows.values));
     for (const Tensor& slot : cleared.rows.slots) {
       RETURN_IF_ERROR(ClearRows(*work_, all, cleared.rows.width, slot));
@@ -193,42 +193,42 @@ absl::Status Shard::Clear() {
 }
 
 // Whoever reads here has an update here.
-int64_t Shard::Clock(const Block& block, int worker) const {
+int64_t Shard::Clock(const TableChunk& chunk, int worker) const {
   int64_t clock = std::numeric_limits<int64_t>::max();
-  for (const int update : block.updates) {
+  for (const int update : chunk.updates) {
     const UpdateSlice& slice = updates_[update];
     if (worker == kNobody || slice.worker == worker) clock = std::min(clock, slice.applied);
   }
   return clock;
 }
 
-bool Shard::MayApply(const Block& block, const UpdateSlice& slice) const {
+bool Shard::MayApply(const TableChunk& chunk, const UpdateSlice& slice) const {
   if (slice.received == slice.applied) return false;
   if (options_.sync != Sync::kBsp) return true;
-  if (&updates_[block.updates[block.next]] != &slice) return false;
-  if (block.applied < block.summed) return false;  // the sum's memory is in use
+  if (&updates_[chunk.updates[chunk.next]] != &slice) return false;
+  if (chunk.applied < chunk.summed) return false;  // the sum's memory is in use
   // Nobody may read what is of this iteration in this iteration.
-  return block.next + 1 < block.updates.size() || std::ranges::all_of(block.reads, [&](int read) {
+  return chunk.next + 1 < chunk.updates.size() || std::ranges::all_of(chunk.reads, [&](int read) {
            return reads_[read].gathered > slice.applied;
          });
 }
 
-bool Shard::MayAnswer(const Block& block, const ReadSlice& slice) const {
+bool Shard::MayAnswer(const TableChunk& chunk, const ReadSlice& slice) const {
   if (slice.gathered > slice.sent) return false;  // its memory is in use
   const int64_t clock = slice.gathered;           // of the iteration that reads
-  if (Clock(block, slice.worker) < clock) return false;
-  if (options_.gated && block.applied < clock) return false;
+  if (Clock(chunk, slice.worker) < clock) return false;
+  if (options_.gated && chunk.applied < clock) return false;
   if (options_.sync == Sync::kAsync) return true;
-  return Clock(block, kNobody) >= clock - (options_.sync == Sync::kSsp ? options_.staleness : 0);
+  return Clock(chunk, kNobody) >= clock - (options_.sync == Sync::kSsp ? options_.staleness : 0);
 }
 
-absl::Status Shard::Apply(Block& block, UpdateSlice& slice) {
-  RETURN_IF_ERROR(options_.sync == Sync::kBsp ? AddToSum(block, slice) : ApplyAlone(block, slice));
+absl::Status Shard::Apply(TableChunk& chunk, UpdateSlice& slice) {
+  RETURN_IF_ERROR(options_.sync == Sync::kBsp ? AddToSum(chunk, slice) : ApplyAlone(chunk, slice));
   RETURN_IF_ERROR((IsCopied(slice) ? *in_ : *work_).Record(*slice.used));
   ++slice.applied;
-  if (options_.sync != Sync::kBsp || block.next > 0) return absl::OkStatus();
-  ++block.summed;  // who waits for it may use work_ from here on
-  return options_.gated ? absl::OkStatus() : ApplySum(block);
+  if (options_.sync != Sync::kBsp || chunk.next > 0) return absl::OkStatus();
+  ++chunk.summed;  // who waits for it may use work_ from here on
+  return options_.gated ? absl::OkStatus() : ApplySum(chunk);
 }
 
 template <typename Use>
@@ -245,51 +245,51 @@ absl::Status Shard::Receive(UpdateSlice& slice, const Use& use) {
   return work_->Record(*copy.free);
 }
 
-absl::Status Shard::AddToSum(Block& block, UpdateSlice& slice) {
-  const int64_t width = block.rows.width;
-  const RowPlaces all = {.count = block.touched.count()};
-  const RowPlaces places = index_[slice.sum_places];
+absl::Status Shard::AddToSum(TableChunk& chunk, UpdateSlice& slice) {
+  const int64_t width = chunk.rows.width;
+  const RowIndices all = {.count = chunk.touched.count()};
+  const RowIndices places = index_[slice.sum_places];
   // So that a sum of one is that one, to the last bit.
-  const bool is_first = block.next == 0, is_all = slice.rows.count() == all.count;
-  if (is_first && !is_all) RETURN_IF_ERROR(ClearRows(*work_, all, width, block.adding));
+  const bool is_first = chunk.next == 0, is_all = slice.rows.count() == all.count;
+  if (is_first && !is_all) RETURN_IF_ERROR(ClearRows(*work_, all, width, chunk.adding));
   RETURN_IF_ERROR(Receive(slice, [&](const Tensor& sent) {
-    return is_first && is_all ? ScatterRows(*work_, places, width, sent, block.adding)
-                              : AddRows(*work_, places, width, sent, block.adding);
+    return is_first && is_all ? ScatterRows(*work_, places, width, sent, chunk.adding)
+                              : AddRows(*work_, places, width, sent, chunk.adding);
   }));
-  if (++block.next < block.updates.size()) return absl::OkStatus();
-  const Table& table = *block.table;
-  if (table.rounds()) RETURN_IF_ERROR(GatherRows(*work_, all, width, block.adding, block.sum));
-  if (table.spec.wire) RETURN_IF_ERROR(RoundTo(*work_, *table.spec.wire, block.sum));
-  block.next = 0;
+  if (++chunk.next < chunk.updates.size()) return absl::OkStatus();
+  const Table& table = *chunk.table;
+  if (table.rounds()) RETURN_IF_ERROR(GatherRows(*work_, all, width, chunk.adding, chunk.sum));
+  if (table.spec.wire) RETURN_IF_ERROR(RoundTo(*work_, *table.spec.wire, chunk.sum));
+  chunk.next = 0;
   return absl::OkStatus();
 }
 
-absl::Status Shard::ApplyAlone(Block& block, UpdateSlice& slice) {
+absl::Status Shard::ApplyAlone(TableChunk& chunk, UpdateSlice& slice) {
   if (slice.rows.count() == 0) return absl::OkStatus();
-  const RowPlaces all = {.count = slice.rows.count()};
+  const RowIndices all = {.count = slice.rows.count()};
   const auto apply = [&](const Tensor& sent) {
-    return block.table->update->Apply(*work_, block.rows, index_[slice.places], sent,
+    return chunk.table->update->Apply(*work_, chunk.rows, index_[slice.places], sent,
                                       slice.applied);
   };
   return Receive(slice, [&](const Tensor& sent) -> absl::Status {
-    if (!block.table->spec.wire) return apply(sent);
-    const Tensor wide{together_.data, sent.shape, block.rows.values.dtype};
-    RETURN_IF_ERROR(ScatterRows(*work_, all, block.rows.width, sent, wide));
+    if (!chunk.table->spec.wire) return apply(sent);
+    const Tensor wide{together_.data, sent.shape, chunk.rows.values.dtype};
+    RETURN_IF_ERROR(ScatterRows(*work_, all, chunk.rows.width, sent, wide));
     return apply(wide);
   });
 }
 
-absl::Status Shard::ApplySum(Block& block) {
-  const int64_t iteration = block.applied++;
-  if (block.sum.elements() == 0) return absl::OkStatus();
-  return block.table->update->Apply(*work_, block.rows, index_[block.touched_places], block.sum,
+absl::Status Shard::ApplySum(TableChunk& chunk) {
+  const int64_t iteration = chunk.applied++;
+  if (chunk.sum.elements() == 0) return absl::OkStatus();
+  return chunk.table->update->Apply(*work_, chunk.rows, index_[chunk.touched_places], chunk.sum,
                                     iteration);
 }
 
-absl::Status Shard::Gather(Block& block, ReadSlice& slice) {
-  const RowPlaces places = index_[slice.places];
-  const int64_t width = block.rows.width;
-  const Tensor& values = block.rows.values;
+absl::Status Shard::Gather(TableChunk& chunk, ReadSlice& slice) {
+  const RowIndices places = index_[slice.places];
+  const int64_t width = chunk.rows.width;
+  const Tensor& values = chunk.rows.values;
   if (!IsCopied(slice)) {
     RETURN_IF_ERROR(GatherRows(*work_, places, width, values, *slice.staged));
     RETURN_IF_ERROR(work_->Record(*slice.ready));
@@ -306,7 +306,7 @@ absl::Status Shard::Gather(Block& block, ReadSlice& slice) {
     RETURN_IF_ERROR(out_->Record(*slice.ready));
   }
   ++slice.gathered;
-  block.ready += slice.travels() ? 1 : 0;
+  chunk.ready += slice.travels() ? 1 : 0;
   return absl::OkStatus();
 }
 
@@ -361,19 +361,19 @@ absl::StatusOr<bool> Shard::SendAnswers() {
     }
   }
   leaving_.resize(left);
-  for (Block* const block : urgent_first_) {
-    if (block->ready == 0) continue;
-    for (const int read : block->reads) {
+  for (TableChunk* const chunk : urgent_first_) {
+    if (chunk->ready == 0) continue;
+    for (const int read : chunk->reads) {
       ReadSlice& slice = reads_[read];
       Answers& to_worker = answers_[slice.worker];
       if (!slice.travels() || slice.transfer.under_way() || slice.gathered == slice.sent ||
-          slice.sent != to_worker.iteration || to_worker.under_way >= options_.block_bytes) {
+          slice.sent != to_worker.iteration || to_worker.under_way >= options_.chunk_bytes) {
         continue;
       }
       ASSIGN_OR_RETURN(const bool begun, Send(slice));
       if (!begun) continue;
       moved = true;
-      --block->ready;
+      --chunk->ready;
       leaving_.push_back(read);
       to_worker.under_way += slice.bytes();
       if (++to_worker.begun < to_worker.slices) continue;
@@ -384,25 +384,25 @@ absl::StatusOr<bool> Shard::SendAnswers() {
   return moved;
 }
 
-absl::StatusOr<size_t> Shard::Work(Block& block) {
+absl::StatusOr<size_t> Shard::Work(TableChunk& chunk) {
   size_t bytes = 0;
-  block.due = false;
-  if (block.applied < block.summed && block.applied < released_) {
-    RETURN_IF_ERROR(ApplySum(block));
-    bytes += 1 + block.sum.bytes();
+  chunk.due = false;
+  if (chunk.applied < chunk.summed && chunk.applied < released_) {
+    RETURN_IF_ERROR(ApplySum(chunk));
+    bytes += 1 + chunk.sum.bytes();
   }
-  for (const int read : block.reads) {
-    if (!MayAnswer(block, reads_[read])) continue;
-    RETURN_IF_ERROR(Gather(block, reads_[read]));
+  for (const int read : chunk.reads) {
+    if (!MayAnswer(chunk, reads_[read])) continue;
+    RETURN_IF_ERROR(Gather(chunk, reads_[read]));
     bytes += 1 + reads_[read].bytes();
   }
-  for (const int update : block.updates) {
-    if (!MayApply(block, updates_[update])) continue;
-    RETURN_IF_ERROR(Apply(block, updates_[update]));
+  for (const int update : chunk.updates) {
+    if (!MayApply(chunk, updates_[update])) continue;
+    RETURN_IF_ERROR(Apply(chunk, updates_[update]));
     if (updates_[update].travels()) awaited_.push_back(update);
     bytes += 1 + updates_[update].bytes();
   }
-  if (bytes > 0) block.due = true;  // by what was done more may be
+  if (bytes > 0) chunk.due = true;  // by what was done more may be
   return bytes;
 }
 
@@ -416,15 +416,15 @@ absl::StatusOr<Advance> Shard::Progress() {
   awaited_.resize(left);
   const bool moved = left < awaited;
   if (const int64_t released = released_; released != std::exchange(seen_released_, released)) {
-    for (Block& block : blocks_) block.due = true;
+    for (TableChunk& chunk : chunks_) chunk.due = true;
   }
   // On the host it takes this thread: messages are looked at again before there is more.
   const bool on_host = device_.kind() == DeviceKind::kCpu;
   size_t worked = 0;
-  for (Block* const block : urgent_first_) {
-    if (on_host && worked >= options_.block_bytes) break;
-    if (!block->due) continue;
-    ASSIGN_OR_RETURN(const size_t bytes, Work(*block));
+  for (TableChunk* const chunk : urgent_first_) {
+    if (on_host && worked >= options_.chunk_bytes) break;
+    if (!chunk->due) continue;
+    ASSIGN_OR_RETURN(const size_t bytes, Work(*chunk));
     worked += bytes;
   }
   ASSIGN_OR_RETURN(const bool sent, SendAnswers());
@@ -432,21 +432,22 @@ absl::StatusOr<Advance> Shard::Progress() {
 }
 
 bool Shard::summed(int64_t clock) const {
-  return std::ranges::all_of(
-      blocks_, [&](const Block& block) { return block.updates.empty() || block.summed >= clock; });
+  return std::ranges::all_of(chunks_, [&](const TableChunk& chunk) {
+    return chunk.updates.empty() || chunk.summed >= clock;
+  });
 }
 
 int Shard::AwaitedForSums(int64_t clock) const {
-  for (const Block& block : blocks_) {
-    if (block.updates.empty() || block.summed >= clock) continue;
-    const UpdateSlice& slice = updates_[block.updates[block.next]];
+  for (const TableChunk& chunk : chunks_) {
+    if (chunk.updates.empty() || chunk.summed >= clock) continue;
+    const UpdateSlice& slice = updates_[chunk.updates[chunk.next]];
     if (slice.received == slice.applied) return slice.worker;
   }
   return kNobody;
 }
 
 bool Shard::settled(int64_t clock) const {
-  return std::ranges::all_of(blocks_, [](const Block& b) { return b.applied == b.summed; }) &&
+  return std::ranges::all_of(chunks_, [](const TableChunk& b) { return b.applied == b.summed; }) &&
          std::ranges::all_of(updates_, [&](const auto& slice) { return slice.applied == clock; }) &&
          std::ranges::all_of(reads_, [&](const auto& slice) {
            return (slice.travels() ? slice.sent : slice.gathered) == clock + 1;
@@ -454,14 +455,14 @@ bool Shard::settled(int64_t clock) const {
 }
 
 int Shard::AwaitedWorker() const {
-  for (const Block& block : blocks_) {
-    if (block.reads.empty()) continue;
-    const int64_t slowest = Clock(block, kNobody);
+  for (const TableChunk& chunk : chunks_) {
+    if (chunk.reads.empty()) continue;
+    const int64_t slowest = Clock(chunk, kNobody);
     const bool waits = std::ranges::any_of(
-        block.reads, [&](int read) { return Clock(block, reads_[read].worker) > slowest; });
+        chunk.reads, [&](int read) { return Clock(chunk, reads_[read].worker) > slowest; });
     if (!waits) continue;
     const auto of = std::ranges::find_if(
-        block.updates, [&](int update) { return updates_[update].applied == slowest; });
+        chunk.updates, [&](int update) { return updates_[update].applied == slowest; });
     return updates_[*of].worker;
   }
   return kNobody;

@@ -1,22 +1,22 @@
 // shard.h: the rows of all tables that this rank owns: what workers send for them is applied, and
 // what they read is gathered and sent, as a state machine.
 //
-// A table's rows here are cut into blocks, each of which goes its way by itself.  A worker w's
-// access meets a block as a slice: those of its rows that are there.  In iteration c each of its
+// A table's rows here are cut into chunks, each of which goes its way by itself.  A worker w's
+// access meets a chunk as a slice: those of its rows that are there.  In iteration c each of its
 // updates' slices comes once, and each of its reads' slices goes once, as the answer to its updates
 // of iteration c - 1: when these are applied, and what Sync asks of the other workers.  So no
-// requests travel, and what a worker reads has its own updates.  Of a block of which a worker's
+// requests travel, and what a worker reads has its own updates.  Of a chunk of which a worker's
 // updates have no row, that it reads, comes an empty slice: its clock.
 //
-// What workers read first (of the blocks that one reads first, by its own order) has its updates
-// applied first, and is sent first: with about a block of answers under way to a worker none
+// What workers read first (of the chunks that one reads first, by its own order) has its updates
+// applied first, and is sent first: with about a chunk of answers under way to a worker none
 // begins, so that what could leave waits for what is more urgent.  A worker's begin in the order of
 // iterations: what takes them depends on iterations before alone, so nobody waits in a circle.
 //
 // What travels is staged: host memory, which messages can reach.  On a device that is not the host
 // it is copied there and back through two places each way: while one is used the other is copied.
 // What is of this rank's own worker stays on the device, or is staged, too.
-// A pass of Progress costs what may have changed since the last one: messages under way, and blocks
+// A pass of Progress costs what may have changed since the last one: messages under way, and chunks
 // that are due, of which something has come or gone.
 // Used by one thread at a time.
 #pragma once
@@ -46,7 +46,7 @@ struct ShardOptions {
   int staleness = 0;
   bool gated = false;  // of bsp: a sum is applied when Release says so
   bool stages_own = false;
-  size_t block_bytes = kServerBlockBytes;  // as ParameterServer's
+  size_t chunk_bytes = kServerChunkBytes;  // as ParameterServer's
 };
 
 class Shard {
@@ -58,14 +58,15 @@ class Shard {
   // First all tables, then all slices, by worker, each worker's in the order of all its accesses;
   // then Prepare; then, with the memory there, Clear; then, with the values in it, Progress.
 
-  // blocks: they are the part.  Returns the first one's number, which the others' follow.
-  int AddTable(const TableSpec& table, std::span<const ElementRange> blocks,
+  // chunks: they are the part.  Returns the first one's number, which the others' follow.
+  int AddTable(const TableSpec& table, std::span<const ElementRange> chunks,
                const TableUpdate& update);
   // tag: of its messages; of a worker's reads the one with the least is the most urgent.  staged:
   // this rank's own worker's: where its slice is to lie, on the device, or in host memory; no
   // message then, but Deliver and HasGathered.  Returns its number.
-  int AddUpdate(int worker, int block, const RowPiece& slice, int tag, Tensor* staged = nullptr);
-  int AddRead(int worker, int block, const RowPiece& slice, int tag, Tensor* staged = nullptr);
+  int AddUpdate(int worker, int chunk, const RowSelection& slice, int tag,
+                Tensor* staged = nullptr);
+  int AddRead(int worker, int chunk, const RowSelection& slice, int tag, Tensor* staged = nullptr);
   absl::Status Prepare(Wanted& wanted);
   // All values and slots are zeros then.  Blocks.
   absl::Status Clear();
@@ -113,7 +114,7 @@ class Shard {
     Tensor adding = {};
     bool rounds() const { return AccumulateDType(spec.dtype) != spec.dtype; }
   };
-  struct Block {
+  struct TableChunk {
     const Table* table = nullptr;
     OwnedRows rows;                   // of the table's
     std::vector<int> updates, reads;  // that touch it; updates in the order of workers
@@ -128,8 +129,8 @@ class Shard {
     int ready = 0;                    // answers that are gathered, and have not begun to leave
   };
   struct WorkerSlice {
-    int worker = 0, block = 0, tag = 0;
-    RowList rows;    // of the block
+    int worker = 0, chunk = 0, tag = 0;
+    RowList rows;    // of the chunk
     int places = 0;  // of these
     Tensor own_host = {};
     Tensor* staged = nullptr;  // own_host, or the worker's
@@ -160,9 +161,9 @@ class Shard {
 
   Shard(Communicator& communicator, Device& device, const ShardOptions& options)
       : communicator_(communicator), device_(device), options_(options) {}
-  static void Describe(WorkerSlice& added, int worker, int block, const RowPiece& slice, int tag,
-                       Tensor* staged);
-  const Table& TableOf(const WorkerSlice& slice) const { return *blocks_[slice.block].table; }
+  static void Describe(WorkerSlice& added, int worker, int chunk, const RowSelection& slice,
+                       int tag, Tensor* staged);
+  const Table& TableOf(const WorkerSlice& slice) const { return *chunks_[slice.chunk].table; }
   void Want(WorkerSlice& slice, DType dtype, Wanted& wanted);
   void OrderByUrgency();
   // For each of these slices that is copied.
@@ -175,23 +176,23 @@ class Shard {
   // Calls use(sent), which enqueues on work_; sent: where the device has what is staged.
   template <typename Use>
   absl::Status Receive(UpdateSlice& slice, const Use& use);
-  int64_t Clock(const Block& block, int worker) const;  // kNobody: the slowest's
-  bool MayApply(const Block& block, const UpdateSlice& slice) const;
-  bool MayAnswer(const Block& block, const ReadSlice& slice) const;
-  absl::Status Apply(Block& block, UpdateSlice& slice);
-  absl::Status AddToSum(Block& block, UpdateSlice& slice);
-  absl::Status ApplyAlone(Block& block, UpdateSlice& slice);
-  absl::Status ApplySum(Block& block);
-  absl::Status Gather(Block& block, ReadSlice& slice);
+  int64_t Clock(const TableChunk& chunk, int worker) const;  // kNobody: the slowest's
+  bool MayApply(const TableChunk& chunk, const UpdateSlice& slice) const;
+  bool MayAnswer(const TableChunk& chunk, const ReadSlice& slice) const;
+  absl::Status Apply(TableChunk& chunk, UpdateSlice& slice);
+  absl::Status AddToSum(TableChunk& chunk, UpdateSlice& slice);
+  absl::Status ApplyAlone(TableChunk& chunk, UpdateSlice& slice);
+  absl::Status ApplySum(TableChunk& chunk);
+  absl::Status Gather(TableChunk& chunk, ReadSlice& slice);
   // One more of what a slice counts.
   void Count(const WorkerSlice& slice, int64_t& of_slice) {
     ++of_slice;
-    blocks_[slice.block].due = true;
+    chunks_[slice.chunk].due = true;
   }
   absl::StatusOr<bool> Await(UpdateSlice& slice);
-  // Does all that can be done of a block.  Returns the bytes of what was applied and gathered, or
+  // Does all that can be done of a chunk.  Returns the bytes of what was applied and gathered, or
   // more than 0.
-  absl::StatusOr<size_t> Work(Block& block);
+  absl::StatusOr<size_t> Work(TableChunk& chunk);
   absl::StatusOr<bool> Send(ReadSlice& slice);
   absl::StatusOr<bool> SendAnswers();
 
@@ -201,8 +202,8 @@ class Shard {
   std::unique_ptr<Stream> in_, work_, out_;
   RowIndex index_;
   std::deque<Table> tables_;  // where they are, they stay
-  std::deque<Block> blocks_;
-  std::vector<Block*> urgent_first_;
+  std::deque<TableChunk> chunks_;
+  std::vector<TableChunk*> urgent_first_;
   struct Answers {
     size_t under_way = 0;       // bytes
     int64_t iteration = 0;      // of the first that has not begun

@@ -6,7 +6,7 @@ namespace {
 class Addition final : public TableUpdate {
  public:
   explicit Addition(double factor) : factor_(factor) {}
-  absl::Status Apply(Stream& stream, const OwnedRows& rows, RowPlaces places, Tensor sent,
+  absl::Status Apply(Stream& stream, const OwnedRows& rows, RowIndices places, Tensor sent,
                      int64_t) const override {
     return AddScaledRows(stream, places, rows.width, factor_, sent, rows.values);
   }

@@ -8,14 +8,14 @@
 
 namespace gyre {
 
-// This rank's part of a table, or a block of it, in device memory: rows of `width` elements.
+// This rank's part of a table, or a chunk of it, in device memory: rows of `width` elements.
 struct OwnedRows {
   Tensor values;
   // As TableUpdate asks, zero at first: each of the values' shape and AccumulateDType.
   std::vector<Tensor> slots;
   int64_t first = 0;  // the table's number of the first of these rows
   int64_t width = 0;
-  int block = 0;  // of the part, from 0
+  int chunk = 0;  // of the part, from 0
 };
 
 // Immutable; called by whoever drives.
@@ -23,11 +23,11 @@ class TableUpdate {
  public:
   virtual ~TableUpdate() = default;
   virtual int slots() const { return 0; }
-  // Changes the rows at `places` of a block by what workers have sent for them: in bsp the sum of
+  // Changes the rows at `places` of a chunk by what workers have sent for them: in bsp the sum of
   // all workers' of an iteration, added in the order of ranks; otherwise what one worker sent.
-  // clock: the iteration that it is of, from 0; blocks of a part may be of different ones.
+  // clock: the iteration that it is of, from 0; chunks of a part may be of different ones.
   // Enqueues on stream.
-  virtual absl::Status Apply(Stream& stream, const OwnedRows& rows, RowPlaces places, Tensor sent,
+  virtual absl::Status Apply(Stream& stream, const OwnedRows& rows, RowIndices places, Tensor sent,
                              int64_t clock) const = 0;
 };
 

@@ -44,15 +44,15 @@ bool RowList::HasDuplicates() const {
          }) != sorted.end();
 }
 
-RowList RowsOf(const RowPiece& piece) {
+RowList RowsOf(const RowSelection& piece) {
   RowList rows;
-  for (const RowPiece::RowRun& run : piece.runs) rows.Append({run.row, run.row + run.count});
+  for (const RowSelection::RowRun& run : piece.runs) rows.Append({run.row, run.row + run.count});
   return rows;
 }
 
-RowList PlacesOf(const RowPiece& piece) {
+RowList PlacesOf(const RowSelection& piece) {
   RowList places;
-  for (const RowPiece::RowRun& run : piece.runs) places.Append({run.at, run.at + run.count});
+  for (const RowSelection::RowRun& run : piece.runs) places.Append({run.at, run.at + run.count});
   return places;
 }
 
@@ -99,8 +99,8 @@ bool AreParts(std::span<const ElementRange> parts, int64_t rows, int ranks) {
   return end == rows && static_cast<int>(parts.size()) == ranks;
 }
 
-std::vector<RowPiece> CutRows(const RowList& rows, std::span<const ElementRange> ranges) {
-  std::vector<RowPiece> pieces(ranges.size());
+std::vector<RowSelection> CutRows(const RowList& rows, std::span<const ElementRange> ranges) {
+  std::vector<RowSelection> pieces(ranges.size());
   int64_t at = 0;
   for (const ElementRange& run : rows.runs()) {
     const auto of = std::ranges::upper_bound(ranges, run.begin, {}, &ElementRange::end);
@@ -108,7 +108,7 @@ std::vector<RowPiece> CutRows(const RowList& rows, std::span<const ElementRange>
     for (int64_t row = run.begin; row < run.end; ++range) {
       const int64_t count = std::min(run.end, ranges[range].end) - row;
       if (count == 0) continue;
-      RowPiece& piece = pieces[range];
+      RowSelection& piece = pieces[range];
       piece.runs.push_back({at, row - ranges[range].begin, count});
       piece.count += count;
       at += count;
@@ -118,19 +118,19 @@ std::vector<RowPiece> CutRows(const RowList& rows, std::span<const ElementRange>
   return pieces;
 }
 
-int64_t ServerBlocks(int64_t rows, size_t row_bytes, size_t block_bytes) {
-  const int64_t blocks =
-      CeilDiv(rows * static_cast<int64_t>(row_bytes), static_cast<int64_t>(block_bytes));
-  return std::max<int64_t>(1, std::min(rows, blocks));
+int64_t ServerChunks(int64_t rows, size_t row_bytes, size_t chunk_bytes) {
+  const int64_t chunks =
+      CeilDiv(rows * static_cast<int64_t>(row_bytes), static_cast<int64_t>(chunk_bytes));
+  return std::max<int64_t>(1, std::min(rows, chunks));
 }
 
-std::vector<ElementRange> CutIntoBlocks(ElementRange part, const RowList& accessed,
-                                        int64_t blocks) {
+std::vector<ElementRange> CutIntoChunks(ElementRange part, const RowList& accessed,
+                                        int64_t chunks) {
   std::vector<ElementRange> cut;
   int64_t begin = part.begin, before = 0;  // rows of the runs that are passed
   auto run = accessed.runs().begin();
-  for (int64_t block = 1; block < blocks; ++block) {
-    const int64_t first = accessed.count() * block / blocks;  // of the next block
+  for (int64_t chunk = 1; chunk < chunks; ++chunk) {
+    const int64_t first = accessed.count() * chunk / chunks;  // of the next chunk
     for (; before + run->count() <= first; ++run) before += run->count();
     const int64_t end = part.begin + run->begin + first - before;
     cut.push_back({begin, end});
@@ -142,7 +142,7 @@ std::vector<ElementRange> CutIntoBlocks(ElementRange part, const RowList& access
 
 ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int servers, int rank,
                                Sync sync, bool background, bool in_host_memory,
-                               size_t block_bytes) {
+                               size_t chunk_bytes) {
   const int workers = ranks - servers;
   const bool works = rank < workers, stages_own = works && !background;
   const auto others = static_cast<size_t>(workers - (works ? 1 : 0));
@@ -152,36 +152,36 @@ ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int
     return RoundUp(static_cast<size_t>(rows) * row_bytes, kServerAlignment);
   };
   size_t owned = 0, own_staged = 0, staged = 0, packed = 0, together = 0, upload = 0, download = 0;
-  int64_t owned_blocks = 0;
+  int64_t owned_chunks = 0;
   for (const TableSpec& table : tables) {
     const size_t row = table.row_bytes(),
                  sent = static_cast<size_t>(table.width) * SizeOf(table.sent_as()),
                  adding = static_cast<size_t>(table.width) * SizeOf(AccumulateDType(table.dtype));
     const auto both_ways = [&](int64_t rows) { return aligned(rows, row) + aligned(rows, sent); };
-    const auto blocks_of = [&](int owner) {
-      return ServerBlocks(table.parts[owner].count(), row, block_bytes);
+    const auto chunks_of = [&](int owner) {
+      return ServerChunks(table.parts[owner].count(), row, chunk_bytes);
     };
-    const auto rows_of = [&](int owner, int64_t block) {
-      const int64_t rows = table.parts[owner].count(), blocks = blocks_of(owner);
-      return rows * (block + 1) / blocks - rows * block / blocks;
+    const auto rows_of = [&](int owner, int64_t chunk) {
+      const int64_t rows = table.parts[owner].count(), chunks = chunks_of(owner);
+      return rows * (chunk + 1) / chunks - rows * chunk / chunks;
     };
-    const int64_t rows = table.parts[rank].count(), blocks = blocks_of(rank);
+    const int64_t rows = table.parts[rank].count(), chunks = chunks_of(rank);
     owned += aligned(rows, row);
     if (sync == Sync::kBsp)
       owned += aligned(rows, row) + (adding > row ? aligned(rows, adding) : 0);
-    owned_blocks += blocks;
-    for (int64_t b = 0; b < blocks; ++b) {
+    owned_chunks += chunks;
+    for (int64_t b = 0; b < chunks; ++b) {
       if (works) own_staged += both_ways(rows_of(rank, b));
       staged += others * both_ways(rows_of(rank, b));
     }
-    const int64_t largest = CeilDiv(rows, blocks);
+    const int64_t largest = CeilDiv(rows, chunks);
     upload = std::max(upload, aligned(largest, sent));
     download = std::max(download, aligned(largest, row));
     if (sync != Sync::kBsp && table.wire) together = std::max(together, aligned(largest, row));
     if (!works) continue;
-    std::vector<int64_t> not_own;  // rows of an access, by block
+    std::vector<int64_t> not_own;  // rows of an access, by chunk
     for (int owner = 0; owner < ranks; ++owner) {
-      const int64_t its = blocks_of(owner);
+      const int64_t its = chunks_of(owner);
       if (table.wire) {
         packed = std::max(packed, aligned(CeilDiv(table.parts[owner].count(), its), sent));
       }
@@ -189,16 +189,16 @@ ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int
       not_own.resize(std::max(not_own.size(), static_cast<size_t>(its)));
       for (int64_t b = 0; b < its; ++b) not_own[b] += rows_of(owner, b);
     }
-    for (const int64_t block_rows : not_own) staged += both_ways(block_rows);
+    for (const int64_t chunk_rows : not_own) staged += both_ways(chunk_rows);
   }
   if (in_host_memory) {
     return {
-        .device = packed, .pinned = owned + own_staged + staged + together, .blocks = owned_blocks};
+        .device = packed, .pinned = owned + own_staged + staged + together, .chunks = owned_chunks};
   }
   const size_t places = copies ? 2 * (upload + download) : 0;
   return {.device = owned + (stages_own ? 0 : own_staged) + packed + together + places,
           .pinned = staged + (stages_own ? own_staged : 0),
-          .blocks = owned_blocks};
+          .chunks = owned_chunks};
 }
 
 }  // namespace gyre

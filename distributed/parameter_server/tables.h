@@ -61,7 +61,7 @@ class RowList {
 };
 
 // Of an access's rows those of one range of its table.
-struct RowPiece {
+struct RowSelection {
   struct RowRun {
     int64_t at = 0;     // its first row's place in the access
     int64_t row = 0;    // and in the range
@@ -72,8 +72,8 @@ struct RowPiece {
 };
 
 // Rows of the range, and places in the access, in the order of both.
-RowList RowsOf(const RowPiece& piece);
-RowList PlacesOf(const RowPiece& piece);
+RowList RowsOf(const RowSelection& piece);
+RowList PlacesOf(const RowSelection& piece);
 
 // All rows of any of them, in increasing order.
 RowList Union(std::span<const RowList> lists);
@@ -84,28 +84,28 @@ RowList PlacesIn(const RowList& all, const RowList& rows);
 bool AreParts(std::span<const ElementRange> parts, int64_t rows, int ranks);
 
 // By range.  ranges: all rows of the table, in order.
-std::vector<RowPiece> CutRows(const RowList& rows, std::span<const ElementRange> ranges);
+std::vector<RowSelection> CutRows(const RowList& rows, std::span<const ElementRange> ranges);
 
-// A table's rows move in blocks, so that a large one is sent, applied and answered at the same
+// A table's rows move in chunks, so that a large one is sent, applied and answered at the same
 // time, and does not hold up what is more urgent.  A copy of so much takes 40 us over PCIe 4 x16,
 // several times what starting one does.
-inline constexpr size_t kServerBlockBytes = 1 << 20;
+inline constexpr size_t kServerChunkBytes = 1 << 20;
 // Blocks of a part of which so many rows are accessed: one at least.
-int64_t ServerBlocks(int64_t rows, size_t row_bytes, size_t block_bytes);
-// The part, cut into so many blocks that have as many of these of its rows, but for one.  accessed:
-// in increasing order; blocks: as many at most, or one.
-std::vector<ElementRange> CutIntoBlocks(ElementRange part, const RowList& accessed, int64_t blocks);
+int64_t ServerChunks(int64_t rows, size_t row_bytes, size_t chunk_bytes);
+// The part, cut into so many chunks that have as many of these of its rows, but for one.  accessed:
+// in increasing order; chunks: as many at most, or one.
+std::vector<ElementRange> CutIntoChunks(ElementRange part, const RowList& accessed, int64_t chunks);
 
 // What a rank of a server takes, where each worker reads and updates each table whole, by updates
 // without slots.
 struct ServerBytes {
   size_t device = 0, pinned = 0;
-  int64_t blocks = 0;  // of what it owns
+  int64_t chunks = 0;  // of what it owns
 };
-// tables have parts.  servers: of the ranks.  background, in_host_memory, block_bytes: as
+// tables have parts.  servers: of the ranks.  background, in_host_memory, chunk_bytes: as
 // ParameterServer's options say.
 ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int servers, int rank,
                                Sync sync, bool background, bool in_host_memory,
-                               size_t block_bytes = kServerBlockBytes);
+                               size_t chunk_bytes = kServerChunkBytes);
 
 }  // namespace gyre

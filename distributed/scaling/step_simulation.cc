@@ -50,7 +50,7 @@ class Arrivals {
 };
 
 // The step's compute, cut where buckets become ready and where they are needed.
-struct Pieces {
+struct ComputeSegments {
   std::vector<double> backward;  // by bucket: since the one before is complete
   double backward_rest = 0;
   std::vector<double> forward;  // by bucket, the last one first: since the one after it is needed
@@ -58,9 +58,9 @@ struct Pieces {
   std::vector<double> update_s;  // by bucket
 };
 
-Pieces Cut(const Workload& workload, const std::vector<WorkloadBucket>& buckets) {
+ComputeSegments Cut(const Workload& workload, const std::vector<WorkloadBucket>& buckets) {
   const int layers = static_cast<int>(workload.layers.size());
-  Pieces pieces;
+  ComputeSegments pieces;
   int done = layers;  // backward of layers from here on
   const double bytes = std::max(workload.gradient_bytes(), 1.0);
   for (const WorkloadBucket& bucket : buckets) {
@@ -90,7 +90,7 @@ struct Rank {
     Compute(until_s - updated_s);
     updated_s = until_s;
   }
-  void Forward(const Pieces& pieces, const Arrivals& arrivals, bool by_bucket) {
+  void Forward(const ComputeSegments& pieces, const Arrivals& arrivals, bool by_bucket) {
     if (!by_bucket) {
       now = std::max(now, arrivals.all());
       Update(arrivals.UpdatesBy(now));
@@ -212,7 +212,7 @@ class Simulator {
   }
 
   const StepSimulation& what_;
-  Pieces pieces_;
+  ComputeSegments pieces_;
   std::vector<Rank> ranks_;
   Arrivals before_;                          // of the last step's sums: at first of none
   std::vector<std::vector<double>> own_;     // served, by rank: of its last step

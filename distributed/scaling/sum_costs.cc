@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "distributed/server_parts.h"
+#include "distributed/server_shards.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -75,10 +75,10 @@ SumCost SumCosts::Of(std::string_view algorithm, ClusterShape shape) const {
 
 SumCost SumCosts::OfServer(ClusterShape shape, int dedicated) const {
   if (dedicated == 0) return Of("direct", shape);
-  // A worker's bytes each way, 1 - w and (n - 1) w of S (server_parts.cc); nobody has more.  Of a
+  // A worker's bytes each way, 1 - w and (n - 1) w of S (server_shards.cc); nobody has more.  Of a
   // cluster of direct's, 2 (n - 1) / n.
   const int workers = shape.ranks - dedicated;
-  const double own = (1 - dedicated * DedicatedPart(workers, dedicated)) / workers;
+  const double own = (1 - dedicated * DedicatedFraction(workers, dedicated)) / workers;
   const double sent = 1 + (workers - 2) * own;
   const SumCost direct = Of("direct", shape);
   const double all = shape.ranks;

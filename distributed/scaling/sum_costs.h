@@ -33,7 +33,7 @@ class SumCosts {
   SumCost Of(std::string_view algorithm, ClusterShape shape) const;
 
   // What workers send to owners, and these back to all, of which the last `dedicated` ranks run
-  // none, as server_parts.h shares out; as "direct" does, if there are none.
+  // none, as server_shards.h shares out; as "direct" does, if there are none.
   SumCost OfServer(ClusterShape shape, int dedicated) const;
 
   // By what buckets are cut, as a run with such a calibration would: where there is none, of this

@@ -11,14 +11,14 @@ namespace gyre {
 
 std::string CanonicalName(const Parameter& parameter, const CanonicalPart& part,
                           absl::string_view suffix) {
-  const std::optional<CutPiece>& piece = parameter.spec.piece;
+  const std::optional<ParameterSlice>& piece = parameter.spec.piece;
   if (piece && suffix.empty()) return absl::StrCat(parameter.layer, ".", piece->of);
   return absl::StrCat(parameter.name(), part.name.empty() ? "" : ".", part.name, suffix);
 }
 
 Shape CanonicalShape(const Parameter& parameter, const CanonicalPart& part,
                      absl::string_view suffix) {
-  const std::optional<CutPiece>& piece = parameter.spec.piece;
+  const std::optional<ParameterSlice>& piece = parameter.spec.piece;
   return piece && suffix.empty() ? part.shape.With(0, piece->all_rows) : part.shape;
 }
 
@@ -166,7 +166,7 @@ absl::Status UnpackValue(const Parameter& parameter, std::span<std::byte> storag
   return UnpackParameter(parameter, std::span(wide), "", to);
 }
 
-void JoinPieces(HostTensors& tensors) {
+void JoinSlices(HostTensors& tensors) {
   std::vector<NamedTensor> joined;
   const std::vector<NamedTensor>& all = tensors.tensors;
   for (size_t first = 0, last = 0; first < all.size(); first = last) {

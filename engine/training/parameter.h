@@ -80,7 +80,7 @@ absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> st
 absl::Status UnpackValue(const Parameter& parameter, std::span<std::byte> storage, HostTensors& to);
 // Pieces of one parameter, one after another in `tensors`, become one tensor; a copy where they do
 // not lie end to end.
-void JoinPieces(HostTensors& tensors);
+void JoinSlices(HostTensors& tensors);
 // Host memory that UnpackParameter takes beside the storage.
 size_t UnpackedBytes(const Parameter& parameter);
 // `stored`: what a file has of a part, or its header says of it; null if it lacks it.  Errors:

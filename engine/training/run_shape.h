@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "distributed/collectives/algorithms/direct_pieces.h"
+#include "distributed/collectives/algorithms/direct_ranges.h"
 #include "distributed/parameter_server/tables.h"
-#include "distributed/server_parts.h"
+#include "distributed/server_shards.h"
 #include "engine/data/batches/decoder.h"
 #include "engine/runtime/dtype.h"
 #include "models/schema/layer.pb.h"
@@ -72,10 +72,10 @@ struct RunShape {
     if (!shard_optimizer) return std::vector<ElementRange>(ranks, {0, elements});
     std::vector<ElementRange> parts;
     for (int of_rank = 0; of_rank < ranks; ++of_rank) {
-      parts.push_back(ServerPart(elements, workers(), ranks - workers(), of_rank));
+      parts.push_back(ServerShard(elements, workers(), ranks - workers(), of_rank));
     }
     if (workers() == ranks || !gated() || server->sync != Sync::kBsp) return parts;
-    const std::vector<ElementRange> pieces = MeasuredPieces(elements, dtype);
+    const std::vector<ElementRange> pieces = MeasuredRanges(elements, dtype);
     for (ElementRange& part : parts) {
       part = {NearestEnd(pieces, part.begin), NearestEnd(pieces, part.end)};
     }
@@ -93,9 +93,9 @@ struct RunShape {
   // nothing.
   DType SentAs(DType dtype) const { return dtype == DType::kF32 && workers() > 1 ? wire : dtype; }
   // Its sum of squares is that of these, each of which one owner has.
-  std::vector<ElementRange> MeasuredPieces(int64_t elements, DType dtype) const {
+  std::vector<ElementRange> MeasuredRanges(int64_t elements, DType dtype) const {
     if (workers() == 1) return {{0, elements}};
-    return DirectPieces(elements, SizeOf(SentAs(dtype)), workers());
+    return DirectRanges(elements, SizeOf(SentAs(dtype)), workers());
   }
 
  private:

@@ -113,7 +113,7 @@ absl::Status CheckShapes(const InferInput& input, Plan& plan) {
   return absl::OkStatus();
 }
 
-Plan::HeadLayout FindLayout(const Plan& plan, Plan::Part part) {
+Plan::HeadLayout FindLayout(const Plan& plan, Plan::Role part) {
   const bool is_part = plan.is_packed && part != Plan::kOutput;
   const bool of_keys = part == Plan::kKey || part == Plan::kValue;
   Plan::HeadLayout layout;
@@ -156,7 +156,7 @@ void Divide(DeviceKind device, Plan& plan) {
           : LargestDivisor(std::max<int64_t>(1, plan.samples), matrices / plan.heads);
   const int64_t size = static_cast<int64_t>(SizeOf(plan.compute));
   plan.copies = plan.merged || size == 2 || plan.width * size % kOperandBytes != 0;
-  for (const Plan::Part part : {Plan::kQuery, Plan::kKey, Plan::kValue, Plan::kOutput}) {
+  for (const Plan::Role part : {Plan::kQuery, Plan::kKey, Plan::kValue, Plan::kOutput}) {
     plan.layouts[part] = FindLayout(plan, part);
   }
 }
@@ -218,7 +218,7 @@ absl::Status PrepareBlock(const InferInput& input, int64_t rows, int64_t keys, b
     return input.primitives->Prepare(spec);
   };
   const auto& [q, k, v, y] = plan.layouts;
-  AttentionBlock& block = plan.blocks.emplace_back();
+  AttentionTile& block = plan.blocks.emplace_back();
   block.rows = rows;
   block.keys = keys;
   ASSIGN_OR_RETURN(block.scores, to_scores(q, k));
@@ -255,7 +255,7 @@ absl::Status PrepareBlocks(const InferInput& input, Plan& plan) {
 
 size_t AttentionPlan::product_scratch() const {
   size_t bytes = 0;
-  for (const AttentionBlock& block : blocks) {
+  for (const AttentionTile& block : blocks) {
     for (const auto* gemm : {&block.scores, &block.output, &block.dscores, &block.dquery,
                              &block.dvalue, &block.dkey}) {
       if (*gemm) bytes = std::max(bytes, (*gemm)->scratch_bytes());

@@ -12,7 +12,7 @@
 namespace gyre {
 
 // The products of a block of rows with so many keys, for all heads and samples of a group.
-struct AttentionBlock {
+struct AttentionTile {
   int64_t rows = 0, keys = 0;
   std::unique_ptr<Gemm> scores, output;   // Q K^T, P V
   std::unique_ptr<Gemm> dscores, dquery;  // dY V^T, dS K
@@ -22,7 +22,7 @@ struct AttentionBlock {
 
 struct AttentionPlan {
   // Query, key and value are inputs, or parts of one.
-  enum Part { kQuery, kKey, kValue, kOutput };
+  enum Role { kQuery, kKey, kValue, kOutput };
   struct HeadLayout {
     int state;
     int64_t column;  // of the state's, the first
@@ -44,7 +44,7 @@ struct AttentionPlan {
   bool merged = false;
   HeadLayout layouts[4] = {};
   // The last block of rows, then one for each number of keys; width_blocks share one of these.
-  std::vector<AttentionBlock> blocks;
+  std::vector<AttentionTile> blocks;
   int64_t width_blocks = 1;
 
   // States.

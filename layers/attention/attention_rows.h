@@ -6,8 +6,8 @@
 
 #include "engine/runtime/elementary.h"
 #include "engine/runtime/parallel/parallel.h"
+#include "layers/common/max_and_exp_sum.h"
 #include "layers/interface/fault.h"
-#include "layers/parts/max_and_exp_sum.h"
 
 namespace gyre {
 

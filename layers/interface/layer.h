@@ -41,7 +41,7 @@ struct CanonicalPart {
 };
 
 // What of a parameter that is cut along its first axis a state is.
-struct CutPiece {
+struct ParameterSlice {
   std::string of;  // the parameter's name; files show it whole
   int64_t first_row = 0, all_rows = 0;
   int phase = 0;  // of forward, and of backward: the only one that touches it
@@ -73,7 +73,7 @@ struct StateSpec {
   // axis, that are not 0; -1: any may be.
   int touched_rows = -1;
   bool lazy = false;  // a step leaves the other rows, and the optimizer's state of them, alone
-  std::optional<CutPiece> piece = {};  // kParameter; none: it is whole
+  std::optional<ParameterSlice> piece = {};  // kParameter; none: it is whole
 
   // A parameter whose multiplier is 0 is frozen: it has no gradient.
   bool trained() const { return kind == StateKind::kParameter && learning_rate_multiplier != 0; }

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "engine/runtime/device/forwarding_stream.h"
+#include "layers/common/cells.h"
 #include "layers/interface/layer.h"
-#include "layers/parts/cells.h"
 #include "layers/recurrent/recurrent_cells.h"
 
 namespace gyre {

@@ -192,12 +192,12 @@ class Searcher {
     }
     std::vector<Stay> stays = Stays(candidate);
     --budget_;
-    const std::optional<std::vector<StayPlace>> items = Items(candidate, stays, resident);
+    const std::optional<std::vector<PackedStay>> items = Items(candidate, stays, resident);
     if (!items.has_value()) return kInfinity;
     if (TimeByBytes(stays, *items, search_.room - resident) >= goal) return kInfinity;
     double least = kInfinity;
     for (const Wishes wishes : kAllWishes) {
-      std::vector<StayPlace> packed = *items;
+      std::vector<PackedStay> packed = *items;
       budget_ -= kPackingCost;
       if (!PackStays(resident, search_.room, wishes, packed)) continue;
       for (size_t s = 0; s < stays.size(); ++s) stays[s].offset = packed[s].offset;
@@ -208,7 +208,7 @@ class Searcher {
   }
 
   // What an iteration would take if blocks could lie in pieces.
-  double TimeByBytes(const std::vector<Stay>& stays, const std::vector<StayPlace>& items,
+  double TimeByBytes(const std::vector<Stay>& stays, const std::vector<PackedStay>& items,
                      size_t room) {
     double computed = 0, began = 0, in = 0, out = 0;
     size_t claimed = 0;
@@ -294,10 +294,10 @@ class Searcher {
   }
 
   // Nothing where there are too many bytes at a step.
-  std::optional<std::vector<StayPlace>> Items(const LayoutCandidate& candidate,
-                                              const std::vector<Stay>& stays,
-                                              size_t resident) const {
-    std::vector<StayPlace> items;
+  std::optional<std::vector<PackedStay>> Items(const LayoutCandidate& candidate,
+                                               const std::vector<Stay>& stays,
+                                               size_t resident) const {
+    std::vector<PackedStay> items;
     std::vector<size_t> here(static_cast<size_t>(steps_), resident);
     for (const Stay& stay : stays) {
       const size_t bytes = search_.bytes[stay.block];

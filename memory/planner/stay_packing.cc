@@ -12,9 +12,9 @@ constexpr int kTries = 40;
 
 class Packer {
  public:
-  Packer(size_t begin, size_t end, Wishes wishes, std::vector<StayPlace>& places)
+  Packer(size_t begin, size_t end, Wishes wishes, std::vector<PackedStay>& places)
       : begin_(begin), end_(end), wishes_(wishes), places_(places), order_(places.size()) {
-    for (StayPlace& place : places_) {
+    for (PackedStay& place : places_) {
       if (wishes != Wishes::kMost) place.written = -1;
       if (wishes != Wishes::kNone) continue;
       place.claim = place.first;
@@ -27,7 +27,7 @@ class Packer {
     std::ranges::stable_sort(order_, std::greater(), [&](int i) {
       return std::pair(places_[i].bytes, places_[i].last - places_[i].first);
     });
-    const std::vector<StayPlace> wanted = places_;
+    const std::vector<PackedStay> wanted = places_;
     for (try_ = 0; try_ < kTries; ++try_) {
       places_ = wanted;
       size_t placed = 0;
@@ -42,7 +42,7 @@ class Packer {
 
  private:
   bool PlaceNearly(size_t placed) {
-    StayPlace& place = places_[order_[placed]];
+    PackedStay& place = places_[order_[placed]];
     if (wishes_ == Wishes::kAll) return Place(placed, place);
     const int claim = place.claim;
     for (const bool bare : {false, true}) {
@@ -58,10 +58,10 @@ class Packer {
   }
 
   // Beside the first `placed`.
-  bool Place(size_t placed, StayPlace& place) {
+  bool Place(size_t placed, PackedStay& place) {
     taken_.clear();
     for (size_t j = 0; j < placed; ++j) {
-      const StayPlace& other = places_[order_[j]];
+      const PackedStay& other = places_[order_[j]];
       if (Before(other, place) || Before(place, other)) continue;
       taken_.emplace_back(other.offset, other.offset + other.bytes);
     }
@@ -84,7 +84,7 @@ class Packer {
     return place.offset + place.bytes <= end_;
   }
 
-  static bool Before(const StayPlace& a, const StayPlace& b) {
+  static bool Before(const PackedStay& a, const PackedStay& b) {
     return (b.fetched ? std::max(a.keep, a.written) : a.keep) < b.claim;
   }
 
@@ -97,7 +97,7 @@ class Packer {
 
   const size_t begin_, end_;
   const Wishes wishes_;
-  std::vector<StayPlace>& places_;
+  std::vector<PackedStay>& places_;
   std::vector<int> order_;
   int try_ = 0;
   std::vector<std::pair<size_t, size_t>> taken_;
@@ -105,7 +105,7 @@ class Packer {
 
 }  // namespace
 
-bool PackStays(size_t begin, size_t end, Wishes wishes, std::vector<StayPlace>& places) {
+bool PackStays(size_t begin, size_t end, Wishes wishes, std::vector<PackedStay>& places) {
   return Packer(begin, end, wishes, places).Pack();
 }
 

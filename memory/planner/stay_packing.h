@@ -12,7 +12,7 @@
 
 namespace gyre {
 
-struct StayPlace {
+struct PackedStay {
   size_t bytes = 0;
   int first = 0, last = 0;  // steps for which it must have its place
   int claim = 0, keep = 0;  // and should: claim <= first, last <= keep
@@ -33,6 +33,6 @@ inline constexpr Wishes kAllWishes[] = {Wishes::kAll, Wishes::kMost, Wishes::kIn
 // Gives each an offset in [begin, end), and claim and keep as they are then.  False: it has found
 // none, which does not mean that there are none.  Cost: tries times places^2 times steps, at most.
 // Source: squeaky wheel optimization (Joslin & Clements 1999), over first fit by size.
-bool PackStays(size_t begin, size_t end, Wishes wishes, std::vector<StayPlace>& places);
+bool PackStays(size_t begin, size_t end, Wishes wishes, std::vector<PackedStay>& places);
 
 }  // namespace gyre

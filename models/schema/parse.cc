@@ -126,11 +126,11 @@ void AddPositions(const Message& message, const TextFormat::ParseInfoTree& tree,
 }
 
 // Overrides of what the text says, and those of layers that come out of blocks.
-struct OverridesByBlocks {
+struct OrderedOverrides {
   std::vector<std::string> first, later;
 };
-OverridesByBlocks SplitByBlocks(std::span<const std::string> overrides, const Message& message) {
-  OverridesByBlocks split;
+OrderedOverrides SplitByBlocks(std::span<const std::string> overrides, const Message& message) {
+  OrderedOverrides split;
   const auto* net = dynamic_cast<const NetConfig*>(&message);
   for (const std::string& override : overrides) {
     const std::vector<std::string> path = absl::StrSplit(override, absl::ByAnyChar(".="));

@@ -63,13 +63,13 @@ absl::Status StepKernels::RunElements(DType dtype, int64_t elements) const {
     RETURN_IF_ERROR(AddToMean(stream_, std::vector<Tensor>(terms, a), Zeros<BatchMean>(),
                               make_({elements}, AccumulateDType(dtype)), numbers()));
   }
-  RETURN_IF_ERROR(Weigh(stream_, Zeros<StepBlock>(), Numbers(1), 2, Zeros<BatchMean>()));
+  RETURN_IF_ERROR(Weigh(stream_, Zeros<StepScalars>(), Numbers(1), 2, Zeros<BatchMean>()));
   for (const DType to : kRealTypes) {
     RETURN_IF_ERROR(Convert(stream_, a, make_({elements}, to)));
   }
   RETURN_IF_ERROR(LookUp(stream_, make_({elements}, DType::kU8), make_({256}, dtype), numbers()));
   RETURN_IF_ERROR(SumSquares(stream_, a, Zeros<std::byte>(kSumSquaresScratchBytes), Numbers(1)));
-  RETURN_IF_ERROR(SumSquaresOfPieces(stream_, a, 0, Zeros<ElementRange>(2), 2,
+  RETURN_IF_ERROR(SumSquaresOfRanges(stream_, a, 0, Zeros<ElementRange>(2), 2,
                                      Numbers(2 * kSquareLanes), Numbers(2)));
   auto* const update = Zeros<UpdateScalars>();
   RETURN_IF_ERROR(ScaleOrSpoil(stream_, numbers(), update, Zeros<GradientReport>()));
@@ -83,7 +83,7 @@ absl::Status StepKernels::RunRows(DType dtype) const {
   RETURN_IF_ERROR(UnpackRows(stream_, make_({4}, DType::kI32), 5, values, table()));
   const int32_t* const indices = make_({4}, DType::kI32).as<int32_t>();
   for (const int32_t* const index : {indices, decltype(indices){nullptr}}) {
-    const RowPlaces places = {.index = index, .first = 1, .count = 4};
+    const RowIndices places = {.index = index, .first = 1, .count = 4};
     for (const Tensor& to : {table(), make_({7 * 5}, AccumulateDType(dtype))}) {
       RETURN_IF_ERROR(GatherRows(stream_, places, 5, to, make_({4 * 5}, dtype)));
       RETURN_IF_ERROR(ScatterRows(stream_, places, 5, values, to));
@@ -116,7 +116,7 @@ absl::Status StepKernels::RunScalars() const {
   for (const DType names : {DType::kI32, DType::kF64}) {
     RETURN_IF_ERROR(NameRows(stream_, kept, first, make_({4}, names)));
   }
-  auto* const block = Zeros<StepBlock>();
+  auto* const block = Zeros<StepScalars>();
   auto* const scale = Zeros<LossScaleState>();
   RETURN_IF_ERROR(SetLossScale(stream_, {}, scale));
   RETURN_IF_ERROR(SetUpdate(stream_, {}, &block->updates[0]));

@@ -85,7 +85,7 @@ TEST(PeerBounds, OfWhatIsAccessed) {
         EXPECT_TRUE(group
                         .CheckEqual("the parameter server's tables and options",
                                     absl::StrCat("sync bsp staleness 0 servers 0 blocks ",
-                                                 kServerBlockBytes, "\nx 4 2 F32 sent as F32"))
+                                                 kServerChunkBytes, "\nx 4 2 F32 sent as F32"))
                         .ok());
         EXPECT_TRUE(group
                         .Call("the parameter server's accesses",

@@ -1,4 +1,4 @@
-#include "layers/parts/mean_over_labels.h"
+#include "layers/common/mean_over_labels.h"
 
 #include <gtest/gtest.h>
 

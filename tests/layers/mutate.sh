@@ -39,7 +39,7 @@ layers/attention/attention_plan.cc|attention|is_part ? part * plan.columns : 0|i
 layers/attention/attention_plan.cc|attention|is_part ? 3 * plan.columns : plan.columns|plan.columns
 layers/attention.cc|attention|g.dscores, q, nullptr, g.gradient|g.dscores, dy, nullptr, g.gradient
 layers/attention.cc|attention|g.dscores, k, nullptr|g.dscores, v, nullptr
-layers/parts/dropped.h|recurrent|Philox(key, position->step, first|Philox(key, position->step + (from == to), first
+layers/common/dropped.h|recurrent|Philox(key, position->step, first|Philox(key, position->step + (from == to), first
 layers/recurrent/recurrent_cells.h|recurrent|reverse ? t + 1 : t;  // of|t;  // of
 layers/recurrent/recurrent_cells.h|recurrent|s == 0 && !carried|s == 0 && carried
 layers/recurrent/recurrent_cells.h|recurrent|t == (reverse ? 0 : length - 1)|t == (reverse ? 0 : rows.times - 1)
@@ -60,7 +60,7 @@ layers/recurrent.cc|recurrent|d == 0 ? *products.dinput : *products.add_dinput|*
 layers/recurrent.cc|recurrent|RETURN_IF_ERROR(swap());|
 layers/recurrent.cc|recurrent|if (s == 0 && options_.carry) {|if (s < 0 && options_.carry) {
 layers/recurrent/recurrent_rows.h|recurrent|to.first[length(n)]++|to.first[length(n)]
-layers/recurrent/recurrent_parts.h|recurrent|packed.outer,|packed.packed,
+layers/recurrent/recurrent_base.h|recurrent|packed.outer,|packed.packed,
 layers/recurrent/recurrent_cells.h|recurrent|reverse && t == length - 1|reverse && t == length
 layers/recurrent.cc|recurrent|carry(states.hidden, width, arrays.hidden)|absl::OkStatus()
 layers/recurrent.cc|recurrent|s == 0 ? plan_.rows.times : s - 1|s
@@ -75,12 +75,12 @@ layers/combine.cc|combine|InBackward(input, multiplies_ ? kRead : kNone)|kNone
 layers/dropout.cc|dropout|Apply(context, context.gradients[kY], context.gradients[kX])|Apply(context, context.gradients[kX], context.gradients[kX])
 layers/dense.cc|dense|weight.trained() ? kRead : kNone|kNone
 layers/conv2d.cc|conv2d|} else if (bias_ >= 0 && gradients[bias_]) {|} else if (false) {
-layers/parts/mean_over_labels.cc|softmax_cross_entropy|summed_after = 0|summed_after = -1
-layers/parts/dropped.h|dropout|kept = scale * from[at]|kept = 1 * from[at]
-layers/parts/dropped.h|dropout|kept = scale * from[at]|kept = static_cast<T>(scale) * from[at]
-layers/parts/dropped.h|dropout|Philox(key, position->step, first|Philox(key, position->step + (from == to), first
-layers/parts/dropped.h|dropout|position->first_sample * |0 * 
-layers/parts/dropped.h|dropout|(e / inner * samples + sample) * inner + e % inner|sample * sample_elements + e
+layers/common/mean_over_labels.cc|softmax_cross_entropy|summed_after = 0|summed_after = -1
+layers/common/dropped.h|dropout|kept = scale * from[at]|kept = 1 * from[at]
+layers/common/dropped.h|dropout|kept = scale * from[at]|kept = static_cast<T>(scale) * from[at]
+layers/common/dropped.h|dropout|Philox(key, position->step, first|Philox(key, position->step + (from == to), first
+layers/common/dropped.h|dropout|position->first_sample * |0 * 
+layers/common/dropped.h|dropout|(e / inner * samples + sample) * inner + e % inner|sample * sample_elements + e
 layers/reshape.cc|reshape|.must = true|.must = false
 engine/runtime/parallel/column_sum.h|dense|from[row * columns + column]|from[row * columns + 0 * column]
 engine/runtime/parallel/parallel.h|dense|return a + b|return a
@@ -103,7 +103,7 @@ layers/softmax_cross_entropy.cc|softmax_cross_entropy| / static_cast<A>(normalis
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|if (!labels.Counts(n))|if (labels.Bad(n))
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|c == labels.labels[n]|c + 1 == labels.labels[n]
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|(1 - smoothing) * one_hot|one_hot
-layers/parts/mean_over_labels.cc|softmax_cross_entropy|labels.elements(0, axis) * inner_|1
+layers/common/mean_over_labels.cc|softmax_cross_entropy|labels.elements(0, axis) * inner_|1
 layers/mean_over_elements.cc|mean_over_elements|return 2 * (x - t);|return x - t;
 layers/mean_over_elements.cc|mean_over_elements|return 2 * (t - x);|return 2 * (x - t);
 layers/mean_over_elements.cc|mean_over_elements|return Logistic(x) - t;|return Logistic(x) + t;
@@ -122,9 +122,9 @@ layers/binary_loss.cc|binary_loss|.by_sample = kBySample}|.by_sample = false}
 layers/records.cc|records|(i / inner % samples * outer + i / (samples * inner))|(i / inner)
 layers/records.cc|records|labels.Counts(i) ? labels.labels[i] : -1|labels.labels[i]
 layers/records.cc|records|begins < 0 \|\| begins > 1|begins > 1
-layers/parts/window.cc|conv2d|values.Get(0), values.Get(values.size() - 1)}|values.Get(0), values.Get(0)}
-layers/parts/window.cc|conv2d|images.set_groups(config.groups());|
-layers/parts/window.cc|pool2d|images.set_kind(config.kind());|
+layers/common/window.cc|conv2d|values.Get(0), values.Get(values.size() - 1)}|values.Get(0), values.Get(0)}
+layers/common/window.cc|conv2d|images.set_groups(config.groups());|
+layers/common/window.cc|pool2d|images.set_kind(config.kind());|
 layers/hinge.cc|hinge|? -sum :|? sum :
 layers/hinge.cc|hinge|squared ? 2 * z|squared ? z
 layers/hinge.cc|hinge|scale * slope / static_cast<A>(normaliser())|scale * slope
@@ -134,8 +134,8 @@ layers/layer_norm.cc|layer_norm|return {g * norm.Normalised(row, column), g};|re
 layers/layer_norm.cc|layer_norm|data_gradient ? kRead : kNone|kNone
 layers/lrn.cc|lrn|scale * static_cast<A>(x[i]) * others|scale * others
 layers/lrn.cc|lrn|2 * config_.alpha() * config_.beta()|2 * config_.alpha()
-layers/parts/mean_over_labels.h|softmax_cross_entropy|count != nullptr ? count[0] :|
-layers/parts/mean_over_labels.cc|softmax_cross_entropy|kRead \| kWrite, InBackward(input, kRead)|kRead \| kWrite, kNone
+layers/common/mean_over_labels.h|softmax_cross_entropy|count != nullptr ? count[0] :|
+layers/common/mean_over_labels.cc|softmax_cross_entropy|kRead \| kWrite, InBackward(input, kRead)|kRead \| kWrite, kNone
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|i * group_channels_ * taps_|i * taps_
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|padded_row - kernel_row * spec_.window.dilation_h|padded_row - kernel_row
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|spec_.w % spec_.h + spec_.window.padding_top|spec_.w % spec_.h + spec_.window.padding_bottom
@@ -153,8 +153,8 @@ engine/runtime/primitives/blocked/pool2d.cc|pool2d|share[c] = from[c] / pixels|s
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|if (pass.reorder.has_value()) Reorder|if (false) Reorder
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|WantedWeights(bound, backward_data_, weights, scratch)|Memory(stored_, weights)
 layers/interface/layer.h|batch_norm|*due_after == phase|*due_after >= 0
-layers/parts/mean_over_labels.cc|softmax_cross_entropy|spec.metric = kMetric;|spec.metric = kMetric, spec.states[kMetric].summed_after = options.ignored ? 0 : -1;
-layers/parts/mean_over_labels.h|softmax_cross_entropy|if (context.recompute) return absl::OkStatus();|
+layers/common/mean_over_labels.cc|softmax_cross_entropy|spec.metric = kMetric;|spec.metric = kMetric, spec.states[kMetric].summed_after = options.ignored ? 0 : -1;
+layers/common/mean_over_labels.h|softmax_cross_entropy|if (context.recompute) return absl::OkStatus();|
 layers/mean_over_elements.cc|mean_over_elements|context.phase == 0 && !context.recompute|context.phase == 0
 layers/batch_norm.cc|batch_norm|context.phase == 0 && !context.recompute|context.phase == 0
 layers/batch_norm.cc|batch_norm|context.recompute ? none : states[kRunningMean].as<A>()|states[kRunningMean].as<A>()

@@ -243,7 +243,7 @@ TEST_P(ParallelTest, ForEachPartCallsOnceForEachIndexOfEachPart) {
   for (const int threads : {1, 2, 7}) {
     for (const std::vector<int64_t>& sizes : lists) {
       std::vector<std::vector<int>> visits;
-      std::vector<LoopPart<Visit>> parts;
+      std::vector<FusedLoop<Visit>> parts;
       for (const int64_t n : sizes) visits.emplace_back(n + 1);
       for (size_t k = 0; k < sizes.size(); ++k) parts.push_back({sizes[k], {visits[k].data()}});
       Run(threads, [&](Stream& stream) { return ForEachPart(stream, parts); });

@@ -25,8 +25,8 @@ ABSL_FLAG(std::string, net, "",
 ABSL_FLAG(std::vector<std::string>, layer_counts, {},
           "Layers of nets, each layer with a table.  Default: 8,24,96.");
 ABSL_FLAG(int, table_kib, 256, "KiB of a table.");
-ABSL_FLAG(int, block_kib, static_cast<int>(gyre::kServerBlockBytes >> 10),
-          "KiB of a block, which moves at once.");
+ABSL_FLAG(int, chunk_kib, static_cast<int>(gyre::kServerChunkBytes >> 10),
+          "KiB of a chunk, which moves at once.");
 ABSL_FLAG(std::vector<std::string>, ratio, {"0.5"},
           "Time to copy all tables once, over an iteration's compute.");
 ABSL_FLAG(double, compute_ms, 300,
@@ -67,7 +67,7 @@ constexpr char kUsage[] =
 
 const std::vector<FlagGroup> kGroups = {
     {"Work", {"net", "layer_counts", "table_kib", "ratio", "compute_ms"}},
-    {"Servers", {"syncs", "ranks", "servers", "server_memory", "device", "block_kib"}},
+    {"Servers", {"syncs", "ranks", "servers", "server_memory", "device", "chunk_kib"}},
     {"Measuring", {"rounds", "steps"}},
 };
 
@@ -320,7 +320,7 @@ absl::StatusOr<std::vector<Setting>> Settings() {
       for (const std::string& sync : absl::GetFlag(FLAGS_syncs)) {
         ASSIGN_OR_RETURN(auto options, OptionsOf(sync));
         options.servers = absl::GetFlag(FLAGS_servers);
-        options.block_bytes = static_cast<size_t>(absl::GetFlag(FLAGS_block_kib)) << 10;
+        options.chunk_bytes = static_cast<size_t>(absl::GetFlag(FLAGS_chunk_kib)) << 10;
         settings.push_back({options, sync, workload, ratio});
         if (settings.back().sums() &&
             (options.servers > 0 || absl::GetFlag(FLAGS_device) != "cpu")) {
@@ -345,7 +345,7 @@ absl::Status Run() {
         absl::StrCat("--compute_ms=", compute_ms, ": expected above 0, and at most ", kMostMs));
   }
   RETURN_IF_ERROR(CheckLeast(1, {{"table_kib", 1.0 * absl::GetFlag(FLAGS_table_kib)},
-                                 {"block_kib", 1.0 * absl::GetFlag(FLAGS_block_kib)},
+                                 {"chunk_kib", 1.0 * absl::GetFlag(FLAGS_chunk_kib)},
                                  {"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)},
                                  {"steps", 1.0 * absl::GetFlag(FLAGS_steps)}}));
   ASSIGN_OR_RETURN(const std::vector<Setting> settings, Settings());

@@ -348,10 +348,11 @@ absl::Status CheckPages(absl::string_view flag, const std::string& device) {
       flag, ": with --device=cpu nothing is paged; leave it out, or use --device=sim"));
 }
 
-absl::StatusOr<PagePlaces> ParsePagePlaces(const std::string& device, absl::string_view host_memory,
-                                           const std::string& page_folder,
-                                           const std::string& default_folder) {
-  PagePlaces places = {.folder = page_folder};
+absl::StatusOr<PageStorage> ParsePageStorage(const std::string& device,
+                                             absl::string_view host_memory,
+                                             const std::string& page_folder,
+                                             const std::string& default_folder) {
+  PageStorage places = {.folder = page_folder};
   if (host_memory.empty()) {
     if (page_folder.empty()) return places;
     return absl::InvalidArgumentError(

@@ -92,15 +92,16 @@ absl::Status CheckEnding(absl::string_view flag, const std::string& path,
 absl::Status CheckPages(absl::string_view flag, const std::string& device);
 
 // Where what the device does not hold lies.
-struct PagePlaces {
+struct PageStorage {
   size_t host_bytes = ~size_t{0};
   std::string folder;  // of a file for what is beyond them
 };
 // By the values of --device, --host_memory and --page_folder; if the latter is empty, where
 // DefaultPageFolder(default_folder) says.  Errors: InvalidArgument; DefaultPageFolder's.
-absl::StatusOr<PagePlaces> ParsePagePlaces(const std::string& device, absl::string_view host_memory,
-                                           const std::string& page_folder,
-                                           const std::string& default_folder);
+absl::StatusOr<PageStorage> ParsePageStorage(const std::string& device,
+                                             absl::string_view host_memory,
+                                             const std::string& page_folder,
+                                             const std::string& default_folder);
 
 struct DeviceFlags {
   std::string kind = "cpu";  // "cpu", "sim" or "cuda"

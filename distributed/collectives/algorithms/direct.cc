@@ -14,7 +14,7 @@
 #include <array>
 
 #include "distributed/collectives/algorithms/algorithms.h"
-#include "distributed/collectives/algorithms/direct_pieces.h"
+#include "distributed/collectives/algorithms/direct_ranges.h"
 
 namespace gyre {
 namespace {

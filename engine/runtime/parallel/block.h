@@ -15,7 +15,7 @@
 
 #include "engine/runtime/host_device.h"
 #include "engine/runtime/math.h"
-#include "engine/runtime/parallel/part.h"
+#include "engine/runtime/parallel/fused_loop.h"
 
 namespace gyre::parallel_internal {
 

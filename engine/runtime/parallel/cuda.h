@@ -135,7 +135,7 @@ absl::Status LaunchReduceColumns(Stream& stream, int64_t rows, int64_t columns, 
 
 // A launch for as many parts as a table holds.
 template <typename F>
-absl::Status LaunchForEachPart(Stream& stream, std::span<const LoopPart<F>> parts,
+absl::Status LaunchForEachPart(Stream& stream, std::span<const FusedLoop<F>> parts,
                                const bool* unless) {
   while (!parts.empty()) {
     PartTable<F> table;

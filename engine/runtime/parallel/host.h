@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/runtime/math.h"
-#include "engine/runtime/parallel/part.h"
+#include "engine/runtime/parallel/fused_loop.h"
 #include "engine/runtime/parallel/vectorised.h"
 
 namespace gyre::parallel_internal {
@@ -40,8 +40,8 @@ Value* PartialValues(int64_t count) {
   return values.data();
 }
 
-// kCount values of a reduction.  Those of a Value with Parts lie in two arrays: structures in a row
-// would have to be taken apart for vectors.
+// kCount values of a reduction.  Those of a Value with Components lie in two arrays: structures in
+// a row would have to be taken apart for vectors.
 template <typename Value, int64_t kCount>
 struct Values {
   Value all[kCount];
@@ -50,9 +50,9 @@ struct Values {
 };
 
 template <typename Value, int64_t kCount>
-requires requires { typename Value::Part; }
+requires requires { typename Value::Component; }
 struct Values<Value, kCount> {
-  typename Value::Part first[kCount], second[kCount];
+  typename Value::Component first[kCount], second[kCount];
   Value Get(int64_t i) const { return {first[i], second[i]}; }
   void Set(int64_t i, Value value) {
     const auto [a, b] = value;
@@ -99,11 +99,11 @@ void HostForEachCell(int64_t rows, int64_t columns, const F& f) {
 
 // Over the parts laid end to end.
 template <typename F>
-void HostForEachPart(std::span<const LoopPart<F>> parts) {
+void HostForEachPart(std::span<const FusedLoop<F>> parts) {
   int64_t n = 0;
-  for (const LoopPart<F>& part : parts) n += part.n;
+  for (const FusedLoop<F>& part : parts) n += part.n;
   const auto range = [parts](int64_t begin, int64_t end) {
-    for (const LoopPart<F>& part : parts) {
+    for (const FusedLoop<F>& part : parts) {
       Run(ForEachBody<F>{part.f}, std::max<int64_t>(begin, 0), std::min(end, part.n));
       begin -= part.n;
       end -= part.n;
@@ -204,7 +204,7 @@ struct WholeRows {
 
 // Pieces of rows, numbered row by row.
 template <typename R>
-struct RowPieces {
+struct RowPartials {
   R r;
   int64_t columns, pieces;
   typename R::Value* partial;  // [rows, pieces]
@@ -224,7 +224,7 @@ void HostForEachRow(int64_t rows, int64_t columns, const R& r) {
     return RunOnTeam(rows, Worthwhile(rows, rows * columns), WholeRows<R>{r, columns});
   }
   auto* partial = PartialValues<typename R::Value>(rows * pieces);
-  RunOnTeam(rows * pieces, true, RowPieces<R>{r, columns, pieces, partial});
+  RunOnTeam(rows * pieces, true, RowPartials<R>{r, columns, pieces, partial});
   for (int64_t row = 0; row < rows; ++row) {
     r.Store(row, CombineAsTree(r, pieces, [&](int64_t i) { return partial[row * pieces + i]; }));
   }
@@ -251,7 +251,7 @@ void HostTransformRows(int64_t rows, int64_t columns, const R& r) {
 // Pieces of kRowsPerPiece rows in blocks of kColumnsPerBlock columns, numbered piece by piece; each
 // column from its first row to its last.
 template <typename R>
-struct ColumnPieces {
+struct ColumnPartials {
   R r;
   int64_t rows, columns, blocks;
   typename R::Value* partial;  // [pieces, columns]
@@ -302,7 +302,7 @@ void HostReduceColumns(int64_t rows, int64_t columns, const R& r) {
   const int64_t pieces = CeilDiv(rows, kRowsPerPiece), blocks = CeilDiv(columns, kColumnsPerBlock);
   auto* partial = PartialValues<typename R::Value>(pieces * columns);
   RunOnTeam(pieces * blocks, Worthwhile(pieces * blocks, rows * columns),
-            ColumnPieces<R>{r, rows, columns, blocks, partial});
+            ColumnPartials<R>{r, rows, columns, blocks, partial});
   RunOnTeam(columns, Worthwhile(columns, pieces * columns),
             ColumnTotals<R>{r, columns, pieces, partial});
 }

@@ -15,8 +15,8 @@
 #include "engine/runtime/device/device.h"
 #include "engine/runtime/host_device.h"
 #include "engine/runtime/math.h"
+#include "engine/runtime/parallel/fused_loop.h"
 #include "engine/runtime/parallel/host.h"
-#include "engine/runtime/parallel/part.h"
 #include "engine/runtime/parallel/split.h"
 #if defined(__CUDACC__)
 #include "engine/runtime/parallel/cuda.h"
@@ -78,7 +78,7 @@ void ForEachOnHost(int64_t n, const F& f) {
 // for many small arrays.  unless: device memory, or null; where it is true when the stream gets
 // there nothing is called.  Enqueues on stream.
 template <typename F>
-absl::Status ForEachPart(Stream& stream, std::vector<LoopPart<F>> parts,
+absl::Status ForEachPart(Stream& stream, std::vector<FusedLoop<F>> parts,
                          const bool* unless = nullptr) {
 #if defined(__CUDACC__)
   if (stream.kind() == DeviceKind::kCuda) {
@@ -99,7 +99,7 @@ absl::Status ForEachPart(Stream& stream, std::vector<LoopPart<F>> parts,
 //   void Store(int64_t index, Value v) const
 // so an argmax breaks ties by the index that its Value carries (tests/runtime/monoid_check.h).
 // A sum inherits its laws from SumReduction.  A Value that is two numbers of one type names that
-// type, for a CPU's vectors: using Part = ...;
+// type, for a CPU's vectors: using Component = ...;
 //
 // ForEachRow:    Store(row, Combine over columns of Load(row, column)) for each row.
 // ReduceColumns: Store(column, Combine over rows of Load(row, column)) for each column.

@@ -7,7 +7,7 @@ namespace gyre {
 
 template <typename A>
 struct TwoSums {
-  using Part = A;  // see parallel.h
+  using Component = A;  // see parallel.h
   A first = 0, second = 0;
   HOST_DEVICE TwoSums operator+(TwoSums other) const {
     return {first + other.first, second + other.second};

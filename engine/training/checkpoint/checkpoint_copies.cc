@@ -10,7 +10,7 @@ namespace gyre {
 
 CheckpointCopies::CheckpointCopies(const CheckpointFolders& folders,
                                    std::vector<std::vector<std::string>> files_of_rank,
-                                   ProcessGroup& communication, CheckpointParts& parts)
+                                   ProcessGroup& communication, CheckpointShards& parts)
     : communication_(communication),
       parts_(parts),
       files_of_rank_(std::move(files_of_rank)),

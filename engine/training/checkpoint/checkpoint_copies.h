@@ -15,7 +15,7 @@
 #include "distributed/process_group.h"
 #include "engine/training/checkpoint/checkpoint.h"
 #include "engine/training/checkpoint/checkpoint_folders.h"
-#include "engine/training/checkpoint/checkpoint_parts.h"
+#include "engine/training/checkpoint/checkpoint_shards.h"
 
 namespace gyre {
 
@@ -24,7 +24,7 @@ class CheckpointCopies {
   // files_of_rank: what each writes.  folders: several.  All must outlive this.
   CheckpointCopies(const CheckpointFolders& folders,
                    std::vector<std::vector<std::string>> files_of_rank, ProcessGroup& communication,
-                   CheckpointParts& parts);
+                   CheckpointShards& parts);
 
   // The writing thread's: takes what this rank has written of step_N.  Before any rank's Send.
   absl::Status Pack(const CheckpointStore& store, int64_t step);
@@ -40,7 +40,7 @@ class CheckpointCopies {
 
  private:
   ProcessGroup& communication_;
-  CheckpointParts& parts_;
+  CheckpointShards& parts_;
   const std::vector<std::vector<std::string>> files_of_rank_;
   const int neighbour_;
   Mail mail_;

@@ -408,7 +408,7 @@ absl::Status Model::UnpackState(std::span<std::byte> copy, UnpackedState& state)
     RETURN_IF_ERROR(UnpackSlot(slot.bucket, take(slot.bytes), suffix,
                                slot.master ? state.weights : state.optimizer));
   }
-  JoinPieces(state.weights);
+  JoinSlices(state.weights);
   return absl::OkStatus();
 }
 

@@ -408,7 +408,7 @@ ServerBytes ModelPlan::server_bytes(bool paged) const {
   if (shape.server->sync != Sync::kBsp || !shape.gated()) return bytes;
   size_t pieces = 0;
   for (const TableSpec& table : tables) {
-    pieces += shape.MeasuredPieces(table.rows, table.dtype).size();
+    pieces += shape.MeasuredRanges(table.rows, table.dtype).size();
   }
   bytes.device += kSumSquaresScratchBytes +
                   pieces * (sizeof(ElementRange) + (kSquareLanes + 1) * sizeof(double));

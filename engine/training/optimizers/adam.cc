@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "engine/training/optimizers/optimizer_parts.h"
+#include "engine/training/optimizers/fused_update.h"
 
 namespace gyre {
 namespace {

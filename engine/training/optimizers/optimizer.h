@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/training/step_block.h"
+#include "engine/training/step_scalars.h"
 #include "models/schema/trainer.pb.h"
 
 namespace gyre {

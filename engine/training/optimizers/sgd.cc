@@ -1,6 +1,6 @@
 // Stochastic gradient descent, plain and with momentum.
 
-#include "engine/training/optimizers/optimizer_parts.h"
+#include "engine/training/optimizers/fused_update.h"
 
 namespace gyre {
 namespace {

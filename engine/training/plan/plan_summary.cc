@@ -27,10 +27,10 @@ std::string Line(std::string label, const std::string& text) {
   return Wrapped(label, text, kLabel) + "\n";
 }
 
-using Part = std::pair<std::string, size_t>;  // what, and bytes
+using NamedBytes = std::pair<std::string, size_t>;  // what, and bytes
 
 // Those of some bytes.
-std::string Parts(const std::vector<Part>& parts) {
+std::string JoinBytes(const std::vector<NamedBytes>& parts) {
   std::vector<std::string> texts;
   for (const auto& [name, bytes] : parts) {
     if (bytes > 0) texts.push_back(absl::StrCat(name, " ", Mebibytes(bytes)));
@@ -94,16 +94,16 @@ std::string MemoryText(const PlanSummary& plan) {
   const PlanSummary::Bytes& bytes = plan.bytes;
   const std::string exchange =
       plan.communication.how.starts_with("parameter server") ? "parameter server" : "sums";
-  std::vector<Part> device = {
+  std::vector<NamedBytes> device = {
       {"nets", bytes.nets}, {"gradients", bytes.gradients}, {exchange, bytes.exchange}};
-  const std::vector<Part> host = {{"batches", bytes.batches},
-                                  {"a checkpoint", bytes.checkpoint},
-                                  {"rows of tables", bytes.rows},
-                                  {"parameter server", bytes.server},
-                                  {"pages", bytes.pages}};
+  const std::vector<NamedBytes> host = {{"batches", bytes.batches},
+                                        {"a checkpoint", bytes.checkpoint},
+                                        {"rows of tables", bytes.rows},
+                                        {"parameter server", bytes.server},
+                                        {"pages", bytes.pages}};
   if (plan.host_is_device) {
     for (const auto& [name, more] : host) {
-      const auto same = std::ranges::find(device, name, &Part::first);
+      const auto same = std::ranges::find(device, name, &NamedBytes::first);
       if (same == device.end()) {
         device.emplace_back(name, more);
       } else {
@@ -111,11 +111,13 @@ std::string MemoryText(const PlanSummary& plan) {
       }
     }
     return Line("memory", absl::StrCat(Mebibytes(bytes.device() + bytes.host()),
-                                       " MiB beside program and data", Parts(device)));
+                                       " MiB beside program and data", JoinBytes(device)));
   }
   const std::string of = absl::StrCat(" of ", Mebibytes(bytes.capacity));
-  return Line("device memory", absl::StrCat(Mebibytes(bytes.device()), of, " MiB", Parts(device))) +
-         Line("host memory", absl::StrCat(Mebibytes(bytes.host()), " MiB, pinned", Parts(host)));
+  return Line("device memory",
+              absl::StrCat(Mebibytes(bytes.device()), of, " MiB", JoinBytes(device))) +
+         Line("host memory",
+              absl::StrCat(Mebibytes(bytes.host()), " MiB, pinned", JoinBytes(host)));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/training/metrics/metrics.h"
-#include "engine/training/step_block.h"
+#include "engine/training/step_scalars.h"
 
 namespace gyre {
 

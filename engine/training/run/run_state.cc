@@ -207,7 +207,7 @@ void RunState::AppendTo(std::vector<double>& numbers) {
 void RunState::Take(std::span<const double> sums) {
   if (!parts_) return;
   parts_->Take(sums);
-  if (copies_ && parts_->reached(CheckpointParts::kWritten)) copies_->Send();
+  if (copies_ && parts_->reached(CheckpointShards::kWritten)) copies_->Send();
 }
 
 CheckpointState RunState::State() const {
@@ -282,7 +282,7 @@ absl::StatusOr<std::map<std::string, uint32_t>> RunState::AwaitParts(int64_t ste
   // before it ends the others.
   absl::StatusOr<std::map<std::string, uint32_t>> written;
   RETURN_IF_ERROR(AwaitOthers(step, [&](std::chrono::milliseconds most) {
-    written = parts_->Await(CheckpointParts::kWritten, most)
+    written = parts_->Await(CheckpointShards::kWritten, most)
                   ? parts_->crc32_of_file()
                   : checkpoints_->Written(step, parts_->names());
     return !written.ok() || !written->empty();
@@ -294,11 +294,11 @@ absl::StatusOr<std::map<std::string, uint32_t>> RunState::AwaitParts(int64_t ste
 // are given their name after that.  So what the leader has published is there, under a name or
 // not (GatherCheckpoint takes either), and what it has not, nobody has.
 absl::Status RunState::PublishCopied(const CheckpointState& state, bool* published) {
-  using enum CheckpointParts::CheckpointStage;
+  using enum CheckpointShards::CheckpointStage;
   using std::chrono::milliseconds;
   const int64_t step = state.step();
   const bool publishes = folders_->Publishes(communication_.rank());
-  const auto by_all = [&](CheckpointParts::CheckpointStage stage) {
+  const auto by_all = [&](CheckpointShards::CheckpointStage stage) {
     return AwaitOthers(step, [=, this](milliseconds most) { return parts_->Await(stage, most); });
   };
   RETURN_IF_ERROR(by_all(kWritten));

@@ -3,7 +3,7 @@
 // writes from a copy while training goes on.
 //
 // Every rank has one and makes the same calls; rank 0 alone speaks.  It writes the checkpoints,
-// too, but for what each rank has a part of (CheckpointParts); where ranks have folders of their
+// too, but for what each rank has a part of (CheckpointShards); where ranks have folders of their
 // own (CheckpointFolders), what each writes is kept by another as well.  Calls from one thread.
 #pragma once
 
@@ -24,7 +24,7 @@
 #include "engine/training/checkpoint/checkpoint.h"
 #include "engine/training/checkpoint/checkpoint_copies.h"
 #include "engine/training/checkpoint/checkpoint_folders.h"
-#include "engine/training/checkpoint/checkpoint_parts.h"
+#include "engine/training/checkpoint/checkpoint_shards.h"
 #include "engine/training/model/model.h"
 #include "engine/training/run/run_log.h"
 #include "engine/training/run/run_start.h"
@@ -124,7 +124,7 @@ class RunState {
   std::vector<std::string> files_of_all_;  // of which each rank writes a part
   std::optional<CheckpointFolders> folders_;  // where several ranks write
   Buffer copy_;                               // by Model::CopyState
-  std::optional<CheckpointParts> parts_;      // of the last Save
+  std::optional<CheckpointShards> parts_;     // of the last Save
   std::optional<CheckpointCopies> copies_;    // likewise, if folders are several
   std::optional<CheckpointStore> checkpoints_;
   // Of the leader:

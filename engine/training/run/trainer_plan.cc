@@ -75,7 +75,7 @@ absl::Status Trainer::CheckServer(const Parsed<TrainerConfig>& trainer) const {
   // Of ranks that only serve the last one has least.
   const auto all_own = [&](int servers) {
     return std::ranges::any_of(elements, [&](int64_t of_bucket) {
-      return ServerPart(of_bucket, shape.ranks - servers, servers, shape.ranks - 1).count() > 0;
+      return ServerShard(of_bucket, shape.ranks - servers, servers, shape.ranks - 1).count() > 0;
     });
   };
   const int dedicated = shape.server->dedicated;

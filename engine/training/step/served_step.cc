@@ -43,7 +43,7 @@ absl::Status TrainingStep::Push(int bucket, const StepGraph::Between& between) {
 absl::Status TrainingStep::EndStep(int lane, const StepGraph::Between& between,
                                    const Net::Enter& enter) {
   const Net& net = model_.train();
-  StepBlock* const block = net.step_block();
+  StepScalars* const block = net.step_scalars();
   UpdateScalars* const update = &block->updates[lane];
   const Tensor sums = net.sums();
   const auto buckets = static_cast<int>(sums.elements());

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "distributed/collectives/algorithms/direct_pieces.h"
+#include "distributed/collectives/algorithms/direct_ranges.h"
 
 namespace gyre {
 
@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<ServerGate>> ServerGate::Create(const Model& mode
   gate->squares_of_.resize(order.buckets.size());
   std::vector<ElementRange> ranges;
   for (size_t b = 0; b < order.buckets.size(); ++b) {
-    const std::vector<ElementRange> all = shape.MeasuredPieces(order.elements[b], order.dtypes[b]);
+    const std::vector<ElementRange> all = shape.MeasuredRanges(order.elements[b], order.dtypes[b]);
     gate->squares_of_[b].resize(all.size());
     for (int rank = 0; rank < shape.ranks; ++rank) {
       const ElementRange part = model.train().plan().parts[b][rank];
@@ -93,7 +93,7 @@ absl::Status ServerGate::Measure() {
     if (whole) {  // as one rank alone measures it
       RETURN_IF_ERROR(SumSquares(stream_, sum, scratch_.data(), squares));
     } else {
-      RETURN_IF_ERROR(SumSquaresOfPieces(stream_, sum, UpdatedPart(net.plan(), bucket).begin,
+      RETURN_IF_ERROR(SumSquaresOfRanges(stream_, sum, UpdatedPart(net.plan(), bucket).begin,
                                          ranges, count, lanes, squares));
     }
     ranges += count;
@@ -120,7 +120,7 @@ absl::Status ServerGate::TellAll() {
     const std::vector<double>& squares = squares_of_[b];
     sums[b] = shape.workers() == 1
                   ? squares.front()
-                  : AddDirectPieces(order.elements[b], SizeOf(shape.SentAs(order.dtypes[b])),
+                  : AddDirectRanges(order.elements[b], SizeOf(shape.SentAs(order.dtypes[b])),
                                     shape.workers(), squares);
   }
   return absl::OkStatus();

@@ -1,5 +1,5 @@
 // server_gate.h: the update gate of owners in bsp.  Once a step's gradients are summed and before
-// they are applied each owner measures its parts' pieces (RunShape::MeasuredPieces), and all ranks
+// they are applied each owner measures its parts' pieces (RunShape::MeasuredRanges), and all ranks
 // tell each other: so all have the sums of squares that `direct` has, and make of them the same.
 //
 // Used by the thread that owns the stream; what it has found is for whoever applies.
@@ -53,17 +53,17 @@ class ServerGate {
   ParameterServer& server_;
   LossScaleState loss_scale_;
   UpdateGate gate_;
-  struct MeasuredPiece {
-    int bucket = 0, number = 0;  // index into its MeasuredPieces
+  struct MeasuredRange {
+    int bucket = 0, number = 0;  // index into its MeasuredRanges
   };
-  std::vector<std::vector<MeasuredPiece>> pieces_;  // by rank: those that it owns
+  std::vector<std::vector<MeasuredRange>> pieces_;  // by rank: those that it owns
   std::vector<std::vector<double>> of_ranks_;       // likewise: their squares
   // Of all of a bucket's pieces; and how many this rank owns.
   std::vector<std::vector<double>> squares_of_;
   std::vector<int64_t> own_;
   Buffer ranges_, lanes_, squares_, scratch_;  // of these; device memory
   Buffer sums_;
-  StepBlock block_;
+  StepScalars block_;
   UpdateScalars update_;
 };
 

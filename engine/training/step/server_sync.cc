@@ -11,10 +11,10 @@
 
 namespace gyre {
 
-// What an owner does with a block's gradients of a bucket.
+// What an owner does with a chunk's gradients of a bucket.
 class ServerSync::Update final : public TableUpdate {
  public:
-  // dropped: of each block.
+  // dropped: of each chunk.
   Update(const Model& model, const Optimizer& optimizer, LearningRate learning_rate, int bucket,
          UpdateScalars* scalars, std::span<int64_t> dropped)
       : model_(model),
@@ -39,49 +39,49 @@ class ServerSync::Update final : public TableUpdate {
   }
 
   // Whoever drives calls this, one at a time.
-  absl::Status Apply(Stream& stream, const OwnedRows& rows, RowPlaces, Tensor sent,
+  absl::Status Apply(Stream& stream, const OwnedRows& rows, RowIndices, Tensor sent,
                      int64_t clock) const override {
-    GYRE_CHECK(rows.block < static_cast<int>(dropped_.size()));
+    GYRE_CHECK(rows.chunk < static_cast<int>(dropped_.size()));
     const RunShape& shape = model_.plan().options.shape;
     const int64_t step = first_step_ + clock;
     const double shares = shape.shares();
     const bool gated_alone = shape.gates_alone();  // and the loss's scale taken out
     UpdateScalars scalars = {.gradient_scale =
                                  gated_alone ? shares : shares / shape.loss_scale.initial};
-    const int64_t number = (first_step_ - skipped_) * shape.shares() + applied_[rows.block]++;
+    const int64_t number = (first_step_ - skipped_) * shape.shares() + applied_[rows.chunk]++;
     optimizer_.Prepare(static_cast<uint64_t>(number), scalars);
     if (gate_ != nullptr) scalars = gate_->update();
     scalars.learning_rate = learning_rate_(step) / shares;
     if (gated_alone) {
       RETURN_IF_ERROR(
-          SetUpdateUnlessSpoilt(stream, sent, scalars, number, &dropped_[rows.block], scalars_));
+          SetUpdateUnlessSpoilt(stream, sent, scalars, number, &dropped_[rows.chunk], scalars_));
     } else {
       RETURN_IF_ERROR(SetUpdate(stream, scalars, scalars_));
     }
     const Net& net = model_.train();
     const ParameterSet& parameters = model_.plan().parameters;
     const int64_t part = UpdatedPart(net.plan(), bucket_).begin;
-    const ElementRange block = {rows.first, rows.first + rows.values.shape[0]};
+    const ElementRange chunk = {rows.first, rows.first + rows.values.shape[0]};
     const int kinds = net.plan().slots.kinds();
     const bool has_master = net.plan().slots.has_master(bucket_);
-    const std::vector<ParameterPiece> pieces =
-        PiecesIn(net.plan().order, parameters, bucket_, block);
-    const auto in_block = [&](const Tensor& of, const ParameterPiece& piece) {
-      return Slice(of, piece.at - block.begin, piece.count);
+    const std::vector<ParameterRange> pieces =
+        PiecesIn(net.plan().order, parameters, bucket_, chunk);
+    const auto in_chunk = [&](const Tensor& of, const ParameterRange& piece) {
+      return Slice(of, piece.at - chunk.begin, piece.count);
     };
-    const auto array = [&](int kind, const ParameterPiece& piece) {
+    const auto array = [&](int kind, const ParameterRange& piece) {
       return rows.slots.empty() ? Slice(net.slot(bucket_, kind), piece.at - part, piece.count)
-                                : in_block(rows.slots[kind], piece);
+                                : in_chunk(rows.slots[kind], piece);
     };
     std::vector<Tensor> slots;
-    for (const ParameterPiece& piece : pieces) {
+    for (const ParameterRange& piece : pieces) {
       for (int kind = 0; kind < kinds; ++kind) slots.push_back(array(kind, piece));
     }
     std::vector<ParameterViews> views;
-    for (const ParameterPiece& piece : pieces) {
+    for (const ParameterRange& piece : pieces) {
       const StateSpec& spec = parameters.all()[piece.parameter].spec;
-      views.push_back({.value = in_block(rows.values, piece),
-                       .gradient = in_block(sent, piece),
+      views.push_back({.value = in_chunk(rows.values, piece),
+                       .gradient = in_chunk(sent, piece),
                        .slots = std::span(slots).subspan(views.size() * kinds, kinds),
                        .learning_rate_multiplier = spec.learning_rate_multiplier,
                        .decay_multiplier = spec.decay_multiplier,
@@ -99,7 +99,7 @@ class ServerSync::Update final : public TableUpdate {
   const std::span<int64_t> dropped_;
   int64_t first_step_ = 0, skipped_ = 0;
   const ServerGate* gate_ = nullptr;
-  mutable std::vector<int64_t> applied_;  // by block: updates, since then
+  mutable std::vector<int64_t> applied_;  // by chunk: updates, since then
 };
 
 absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& model,
@@ -126,25 +126,25 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
                                                            .background = !model.plan().pages(),
                                                            .in_host_memory = sync->host_.get()}));
   const std::vector<TableSpec> tables = ServerTables(net.plan());
-  std::vector<size_t> blocks;
+  std::vector<size_t> chunks;
   for (const TableSpec& table : tables) {
     const int64_t rows = table.parts[shape.rank].count();
-    blocks.push_back(ServerBlocks(rows, table.row_bytes(), kServerBlockBytes));
+    chunks.push_back(ServerChunks(rows, table.row_bytes(), kServerChunkBytes));
   }
-  const size_t all_blocks = std::accumulate(blocks.begin(), blocks.end(), size_t{0});
+  const size_t all_chunks = std::accumulate(chunks.begin(), chunks.end(), size_t{0});
   const size_t scalars_bytes = tables.size() * sizeof(UpdateScalars);
   ASSIGN_OR_RETURN(sync->scalars_, Buffer::Allocate(owner, MemoryKind::kDevice,
-                                                    scalars_bytes + all_blocks * sizeof(int64_t)));
+                                                    scalars_bytes + all_chunks * sizeof(int64_t)));
   const Tensor dropped{sync->scalars_.data() + scalars_bytes,
-                       Shape({static_cast<int64_t>(all_blocks)}), DType::kF64};
+                       Shape({static_cast<int64_t>(all_chunks)}), DType::kF64};
   RETURN_IF_ERROR(Fill(owners, 0, dropped));  // the bits of I64 zeros
   auto* dropped_at = reinterpret_cast<int64_t*>(dropped.data);
   for (size_t b = 0; b < tables.size(); ++b) {
     const int bucket = static_cast<int>(b);
     auto* const scalars = reinterpret_cast<UpdateScalars*>(sync->scalars_.data()) + b;
     sync->updates_.push_back(std::make_unique<Update>(model, optimizer, learning_rate, bucket,
-                                                      scalars, std::span(dropped_at, blocks[b])));
-    dropped_at += blocks[b];
+                                                      scalars, std::span(dropped_at, chunks[b])));
+    dropped_at += chunks[b];
     RETURN_IF_ERROR(sync->server_->AddTable(tables[b], *sync->updates_.back()).status());
   }
   const size_t buckets = shape.works() ? tables.size() : 0;

@@ -90,7 +90,7 @@ class ServerSync {
   Stream& compute_;
   std::unique_ptr<Device> host_;         // where rows lie in host memory; else null
   std::unique_ptr<Stream> host_stream_;  // of it
-  // Where rows lie: an UpdateScalars a bucket; then how many were dropped of each block, I64.
+  // Where rows lie: an UpdateScalars a bucket; then how many were dropped of each chunk, I64.
   Buffer scalars_;
   std::vector<std::unique_ptr<Update>> updates_;  // by bucket
   std::unique_ptr<ParameterServer> server_;       // uses them

@@ -19,9 +19,9 @@ size_t BytesBetween(const void* from, const void* to) {
 
 // Of a net's block and the metrics and records behind it.
 size_t BlockBytes(const Net& net) {
-  size_t bytes = sizeof(StepBlock);
+  size_t bytes = sizeof(StepScalars);
   const auto reach = [&](const Tensor& part) {
-    if (part) bytes = BytesBetween(net.step_block(), part.data) + part.bytes();
+    if (part) bytes = BytesBetween(net.step_scalars(), part.data) + part.bytes();
   };
   reach(net.metrics());
   for (size_t n = 0; n < net.plan().spec.nodes.size(); ++n) reach(net.records(static_cast<int>(n)));
@@ -33,11 +33,11 @@ size_t BlockBytes(const Net& net) {
 absl::StatusOr<StepBuffer> StepBuffer::Create(Device& device, const Net& net) {
   StepBuffer buffer;
   buffer.net_ = &net;
-  buffer.block_at_ = BytesBetween(net.step(), net.step_block());
+  buffer.block_at_ = BytesBetween(net.step(), net.step_scalars());
   ASSIGN_OR_RETURN(buffer.memory_,
                    Buffer::Allocate(device, MemoryKind::kPinnedHost,
-                                    buffer.block_at_ + sizeof(StepBlock) + BlockBytes(net)));
-  new (buffer.down()) StepBlock();
+                                    buffer.block_at_ + sizeof(StepScalars) + BlockBytes(net)));
+  new (buffer.down()) StepScalars();
   const std::vector<FedInput>& inputs = net.plan().feed.inputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     Tensor values = net.pixel_values(static_cast<int>(i));
@@ -54,21 +54,21 @@ absl::StatusOr<StepBuffer> StepBuffer::Create(Device& device, const Net& net) {
 void StepBuffer::Set(const BatchPosition& position,
                      const std::array<UpdateScalars, kMostStepsInFlight>& updates,
                      double loss_scale, bool first_batch) {
-  new (up()) StepBlock{.position = position,
-                       .first_batch = first_batch,
-                       .loss_scale = loss_scale,
-                       .updates = updates,
-                       .fault = {},
-                       .gradients = {}};
+  new (up()) StepScalars{.position = position,
+                         .first_batch = first_batch,
+                         .loss_scale = loss_scale,
+                         .updates = updates,
+                         .fault = {},
+                         .gradients = {}};
 }
 
 absl::Status StepBuffer::Upload(Stream& stream) const {
-  return stream.Copy(net_->step(), memory_.data(), block_at_ + sizeof(StepBlock));
+  return stream.Copy(net_->step(), memory_.data(), block_at_ + sizeof(StepScalars));
 }
 
 absl::Status StepBuffer::Download(Stream& stream) const {
-  const size_t first = offsetof(StepBlock, fault);
-  return stream.Copy(&down()->fault, &net_->step_block()->fault, BlockBytes(*net_) - first);
+  const size_t first = offsetof(StepScalars, fault);
+  return stream.Copy(&down()->fault, &net_->step_scalars()->fault, BlockBytes(*net_) - first);
 }
 
 GradientReport StepBuffer::gradients() const { return down()->gradients; }
@@ -80,7 +80,7 @@ Tensor StepBuffer::records(int node) const { return Down(net_->records(node)); }
 Tensor StepBuffer::Down(Tensor there) const {
   if (there) {
     there.data =
-        reinterpret_cast<std::byte*>(down()) + BytesBetween(net_->step_block(), there.data);
+        reinterpret_cast<std::byte*>(down()) + BytesBetween(net_->step_scalars(), there.data);
   }
   return there;
 }

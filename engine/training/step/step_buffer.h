@@ -46,8 +46,8 @@ class StepBuffer {
   // metrics and records.
   Buffer memory_;
   size_t block_at_ = 0;  // behind the pixel values
-  StepBlock* up() const { return reinterpret_cast<StepBlock*>(memory_.data() + block_at_); }
-  StepBlock* down() const { return up() + 1; }
+  StepScalars* up() const { return reinterpret_cast<StepScalars*>(memory_.data() + block_at_); }
+  StepScalars* down() const { return up() + 1; }
 };
 
 }  // namespace gyre

@@ -311,7 +311,7 @@ absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between,
                                   const Net::Enter& enter) {
   const Net& net = model_.train();
   const NetTrace& trace = net.plan().trace;
-  StepBlock* const block = net.step_block();
+  StepScalars* const block = net.step_scalars();
   const auto update = [&](int b) -> absl::Status {
     RETURN_IF_ERROR(RunUpdate(lane, b, between, enter));
     if (!sharded()) return absl::OkStatus();
@@ -345,13 +345,13 @@ TrainingStep::BucketViews TrainingStep::ViewsOf(int bucket, int tile) const {
   const ParameterSet& parameters = model_.plan().parameters;
   const ElementRange own = UpdatedPart(net.plan(), bucket), of_own = net.tile(bucket, tile);
   const ElementRange part = {own.begin + of_own.begin, std::min(own.end, own.begin + of_own.end)};
-  const std::vector<ParameterPiece> pieces = PiecesIn(net.plan().order, parameters, bucket, part);
+  const std::vector<ParameterRange> pieces = PiecesIn(net.plan().order, parameters, bucket, part);
   const int step = net.plan().trace.update_steps[bucket][tile];
   const int kinds = net.plan().slots.kinds();
   const Tensor gradients = net.sent(bucket) ? net.summed(bucket) : net.bucket(bucket, step);
   BucketViews all;
   std::vector<Tensor>& slots = all.slots;
-  for (const ParameterPiece& piece : pieces) {
+  for (const ParameterRange& piece : pieces) {
     for (int kind = 0; kind < kinds; ++kind) {
       slots.push_back(
           Slice(net.slot(bucket, kind, tile, step), piece.at - part.begin, piece.count));
@@ -387,7 +387,7 @@ absl::Status TrainingStep::UpdateTile(int lane, int bucket, int tile) {
   }
   const BucketViews all = ViewsOf(bucket, tile);
   const std::vector<ParameterViews>& views = all.parameters;
-  RETURN_IF_ERROR(optimizer_.Update(stream_, &model_.train().step_block()->updates[lane], views));
+  RETURN_IF_ERROR(optimizer_.Update(stream_, &model_.train().step_scalars()->updates[lane], views));
   // Of one copy all ranks see them where they are.
   if (!sharded() || model_.one_copy()) return absl::OkStatus();
   for (const ParameterViews& view : views) {

@@ -27,7 +27,7 @@ struct Gate {
   double shares;
   LossScaleState* state;
   UpdateScalars* update;
-  StepBlock* block;
+  StepScalars* block;
   HOST_DEVICE void operator()(int64_t) const {
     double total = 0;
     int64_t bad = -1;
@@ -59,7 +59,7 @@ struct Gate {
 };
 
 Gate GateOf(const UpdateGate& gate, const double* sums, int buckets, UpdateScalars* update,
-            StepBlock* block) {
+            StepScalars* block) {
   return {sums,
           buckets,
           gate.clip_norm.has_value(),
@@ -163,16 +163,16 @@ absl::Status SumSquares(Stream& stream, Tensor gradient, void* scratch, double* 
 }
 
 absl::Status PassGate(Stream& stream, const UpdateGate& gate, const double* sums, int buckets,
-                      UpdateScalars* update, StepBlock* block) {
+                      UpdateScalars* update, StepScalars* block) {
   return ForEach(stream, 1, GateOf(gate, sums, buckets, update, block));
 }
 
 void PassGateOnHost(const UpdateGate& gate, const double* sums, int buckets, UpdateScalars* update,
-                    StepBlock* block) {
+                    StepScalars* block) {
   GateOf(gate, sums, buckets, update, block)(0);
 }
 
-absl::Status SumSquaresOfPieces(Stream& stream, Tensor part, int64_t first,
+absl::Status SumSquaresOfRanges(Stream& stream, Tensor part, int64_t first,
                                 const ElementRange* pieces, int64_t count, double* lanes,
                                 double* squares) {
   RETURN_IF_ERROR(VisitReal(part.dtype, [&]<typename T>() {

@@ -7,7 +7,7 @@
 
 #include "distributed/collectives/reduction.h"
 #include "engine/runtime/device/device.h"
-#include "engine/training/step_block.h"
+#include "engine/training/step_scalars.h"
 
 namespace gyre {
 
@@ -32,16 +32,16 @@ struct UpdateGate {
 // next step; a gradient that is not finite has the update skipped, else it gets its correction, for
 // which skipped ones do not count.  All device memory.  Enqueues on stream.
 absl::Status PassGate(Stream& stream, const UpdateGate& gate, const double* sums, int buckets,
-                      UpdateScalars* update, StepBlock* block);
+                      UpdateScalars* update, StepScalars* block);
 
 // The same at once, of host memory.
 void PassGateOnHost(const UpdateGate& gate, const double* sums, int buckets, UpdateScalars* update,
-                    StepBlock* block);
+                    StepScalars* block);
 
 // squares[i] <- the sum of squares of elements `pieces[i]`, as AddAll (distributed/collectives)
 // adds them, of a bucket's part that begins with its element `first`.  lanes: kSquareLanes a piece.
 // All device memory.  Enqueues on stream.
-absl::Status SumSquaresOfPieces(Stream& stream, Tensor part, int64_t first,
+absl::Status SumSquaresOfRanges(Stream& stream, Tensor part, int64_t first,
                                 const ElementRange* pieces, int64_t count, double* lanes,
                                 double* squares);
 

@@ -56,7 +56,7 @@ inline Case RandomCase(uint32_t seed) {
   made.ranks = std::vector<int>{1, 2, 3, 5}[random() % 4];
   made.options.servers = random() % 2 == 0 ? 0 : static_cast<int>(random() % made.ranks);
   made.iterations = 1 + static_cast<int>(random() % 6);
-  if (random() % 4 > 0) made.options.block_bytes = 1 + random() % 100;
+  if (random() % 4 > 0) made.options.chunk_bytes = 1 + random() % 100;
   made.has_first_values = random() % 4 > 0;
   const int tables = 1 + static_cast<int>(random() % 3);
   for (int t = 0; t < tables; ++t) {
@@ -129,7 +129,7 @@ inline int64_t CountPositive(const Tensor& sum) {
 // What NewAddition makes of a sum, unless it is left out.
 class Gated final : public TableUpdate {
  public:
-  absl::Status Apply(Stream& stream, const OwnedRows& rows, RowPlaces places, Tensor sent,
+  absl::Status Apply(Stream& stream, const OwnedRows& rows, RowIndices places, Tensor sent,
                      int64_t clock) const override {
     return leaves_out ? absl::OkStatus() : addition_->Apply(stream, rows, places, sent, clock);
   }

@@ -75,7 +75,7 @@ TEST(ParameterServer, NobodyWaitsInACircle) {
                .servers = servers,
                .background = background,
                .in_host_memory = in_host_memory,
-               .block_bytes = 1},
+               .chunk_bytes = 1},
               updates_first);
           if (HasFailure()) return;
         }

@@ -16,7 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "distributed/parameter_server/exchange.h"
-#include "distributed/server_parts.h"
+#include "distributed/server_shards.h"
 #include "engine/runtime/check.h"
 #include "tests/distributed/parameter_server/parameter_server_case.h"
 #include "tests/distributed/process_group_ranks.h"
@@ -181,7 +181,7 @@ TEST(ParameterServer, UpdatesOverwriteNoEarlierOnes) {
     int iterations;
     int64_t width = 3;
   };
-  // Of one block, of many, and of rows that are more than a message's window.
+  // Of one chunk, of many, and of rows that are more than a message's window.
   for (const auto& [sync, wire, rows, iterations, width] :
        {Mode{Sync::kBsp, {}, 2, 100}, Mode{Sync::kAsync, {}, 2, 100},
         Mode{Sync::kBsp, DType::kF16, 2, 50}, Mode{Sync::kAsync, DType::kBF16, 2, 50},
@@ -191,7 +191,7 @@ TEST(ParameterServer, UpdatesOverwriteNoEarlierOnes) {
     Case made;
     made.ranks = 2;
     made.options.sync = sync;
-    made.options.block_bytes = 300;
+    made.options.chunk_bytes = 300;
     made.tables = {{.name = "sums", .rows = rows, .width = width, .wire = wire}};
     made.accesses.resize(2);
     made.accesses[0] = {{true, 0, std::vector<int64_t>(rows)}};
@@ -235,7 +235,7 @@ TEST(ParameterServer, SendsNoMoreThanItsFormula) {
         Case made;
         made.ranks = ranks;
         made.options = {.sync = sync, .staleness = 0, .servers = servers};
-        made.options.block_bytes = servers % 2 == 0 ? kServerBlockBytes : 100;
+        made.options.chunk_bytes = servers % 2 == 0 ? kServerChunkBytes : 100;
         made.tables = {{.name = "all", .rows = kRows, .width = 2}};
         made.accesses.resize(ranks);
         std::vector<int64_t> all(kRows);
@@ -248,11 +248,11 @@ TEST(ParameterServer, SendsNoMoreThanItsFormula) {
         RunRanksOn("auto", ranks, kPatienceMs, [&](ProcessGroup& group) {
           std::vector<TableSpec> tables = made.tables;
           for (int rank = 0; rank < ranks; ++rank) {
-            tables[0].parts.push_back(ServerPart(kRows, made.workers(), servers, rank));
+            tables[0].parts.push_back(ServerShard(kRows, made.workers(), servers, rank));
           }
           const size_t expected =
               BytesOfWholeTables(tables, ranks, servers, group.rank(), sync,
-                                 made.options.background, false, made.options.block_bytes)
+                                 made.options.background, false, made.options.chunk_bytes)
                   .device;
           // There is no room for more than that, and the caller's arrays.
           const bool works = group.rank() < made.workers();
@@ -267,7 +267,7 @@ TEST(ParameterServer, SendsNoMoreThanItsFormula) {
           for (int i = 0; i < kIterations; ++i) ASSERT_TRUE(worker.Iterate().ok());
           ASSERT_TRUE(worker.server().Drain().ok());
           const int64_t own =
-              ServerPart(kRows, made.workers(), servers, group.rank()).count() * row_bytes;
+              ServerShard(kRows, made.workers(), servers, group.rank()).count() * row_bytes;
           const int64_t narrower = made.tables[0].wire ? 2 : 1;
           const int64_t pushes = works ? (kRows * row_bytes - own) / narrower : 0;
           const int64_t answers = (made.workers() - (works ? 1 : 0)) * own;
@@ -289,8 +289,8 @@ TEST(ParameterServer, NamesWhatIsWrong) {
     };
     EXPECT_THAT(create({.servers = 2}).status().message(),
                 HasSubstr("expected 0 to 1 servers of 2 ranks, got 2"));
-    EXPECT_THAT(create({.block_bytes = 0}).status().message(),
-                HasSubstr("expected blocks of more than 0 bytes"));
+    EXPECT_THAT(create({.chunk_bytes = 0}).status().message(),
+                HasSubstr("expected chunks of more than 0 bytes"));
     EXPECT_THAT(create({.staleness = 1}).status().message(), HasSubstr("got 1 with bsp"));
     EXPECT_THAT(create({.sync = Sync::kSsp, .staleness = -1}).status().message(),
                 HasSubstr("got -1 with ssp"));

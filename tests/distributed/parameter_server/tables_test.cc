@@ -8,19 +8,19 @@
 #include <random>
 #include <vector>
 
-#include "distributed/server_parts.h"
+#include "distributed/server_shards.h"
 #include "engine/runtime/math.h"
 
 namespace gyre {
 namespace {
 
-TEST(ServerPart, CutsAllOfItInTheOrderOfRanks) {
+TEST(ServerShard, CutsAllOfItInTheOrderOfRanks) {
   for (int workers = 1; workers <= 8; ++workers) {
     for (int dedicated = 0; dedicated <= 10; ++dedicated) {
       for (const int64_t elements : {0, 1, 2, 7, 64, 1000, 12345}) {
         int64_t next = 0;
         for (int rank = 0; rank < workers + dedicated; ++rank) {
-          const ElementRange part = ServerPart(elements, workers, dedicated, rank);
+          const ElementRange part = ServerShard(elements, workers, dedicated, rank);
           EXPECT_EQ(part.begin, next);
           EXPECT_GE(part.count(), 0);
           next = part.end;
@@ -31,28 +31,28 @@ TEST(ServerPart, CutsAllOfItInTheOrderOfRanks) {
   }
 }
 
-TEST(ServerPart, IsEqualWithoutDedicatedOnes) {
+TEST(ServerShard, IsEqualWithoutDedicatedOnes) {
   for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(ServerPart(100, 3, 0, rank).begin, EqualPart(100, 3, rank).begin);
+    EXPECT_EQ(ServerShard(100, 3, 0, rank).begin, EqualPart(100, 3, rank).begin);
   }
 }
 
 // By hand: n = 4, k = 2: d = 2 * 5 / 6 * 3 / (16 + 5 / 6 * 4) = 15 / 58, w = (1 - 30 / 58) / 4.
-TEST(ServerPart, HasOthersSendFiveSixthsOfWhatWorkersDo) {
+TEST(ServerShard, HasOthersSendFiveSixthsOfWhatWorkersDo) {
   constexpr int64_t kElements = 58'000;
-  EXPECT_EQ(ServerPart(kElements, 4, 2, 0).count(), 7'000);
-  EXPECT_EQ(ServerPart(kElements, 4, 2, 5).count(), 15'000);
+  EXPECT_EQ(ServerShard(kElements, 4, 2, 0).count(), 7'000);
+  EXPECT_EQ(ServerShard(kElements, 4, 2, 5).count(), 15'000);
   for (int workers = 2; workers <= 8; ++workers) {
     for (int dedicated = 1; dedicated < workers; ++dedicated) {
-      const double other = DedicatedPart(workers, dedicated);
+      const double other = DedicatedFraction(workers, dedicated);
       const double own = (1 - dedicated * other) / workers;
       EXPECT_NEAR(workers * other / (1 - own + (workers - 1) * own), 5.0 / 6, 1e-9);
     }
     // From as many on as there are workers these own nothing.
-    EXPECT_EQ(ServerPart(kElements, workers, workers, 0).count(), 0);
-    EXPECT_EQ(ServerPart(kElements, workers, workers + 1, workers - 1).count(), 0);
+    EXPECT_EQ(ServerShard(kElements, workers, workers, 0).count(), 0);
+    EXPECT_EQ(ServerShard(kElements, workers, workers + 1, workers - 1).count(), 0);
   }
-  EXPECT_EQ(ServerPart(kElements, 1, 1, 0).count(), 0);
+  EXPECT_EQ(ServerShard(kElements, 1, 1, 0).count(), 0);
 }
 
 TEST(RowList, HasNeighboursAsOneRun) {
@@ -76,12 +76,12 @@ TEST(RowList, HasNeighboursAsOneRun) {
 TEST(CutRows, FindsEachRowInItsRange) {
   const std::vector<ElementRange> ranges = {{0, 0}, {0, 3}, {3, 3}, {3, 5}, {5, 8}, {8, 8}};
   const std::vector<int64_t> rows = {6, 2, 3, 4, 5, 0, 6};
-  const std::vector<RowPiece> pieces = CutRows(RowList::Of(rows), ranges);
+  const std::vector<RowSelection> pieces = CutRows(RowList::Of(rows), ranges);
   ASSERT_EQ(pieces.size(), ranges.size());
   std::vector<int64_t> found(rows.size(), -1);
   for (size_t range = 0; range < pieces.size(); ++range) {
     int64_t count = 0;
-    for (const RowPiece::RowRun& run : pieces[range].runs) {
+    for (const RowSelection::RowRun& run : pieces[range].runs) {
       for (int64_t i = 0; i < run.count; ++i) {
         found[run.at + i] = ranges[range].begin + run.row + i;
         EXPECT_LT(found[run.at + i], ranges[range].end);
@@ -91,10 +91,10 @@ TEST(CutRows, FindsEachRowInItsRange) {
     EXPECT_EQ(count, pieces[range].count);
   }
   EXPECT_EQ(found, rows);
-  for (const RowPiece& piece : CutRows(RowList(), ranges)) EXPECT_EQ(piece.count, 0);
+  for (const RowSelection& piece : CutRows(RowList(), ranges)) EXPECT_EQ(piece.count, 0);
 }
 
-TEST(CutIntoBlocks, HasAsManyAccessedRowsInEach) {
+TEST(CutIntoChunks, HasAsManyAccessedRowsInEach) {
   std::mt19937 random(3);
   for (int trial = 0; trial < 200; ++trial) {
     const ElementRange part = {static_cast<int64_t>(random() % 5),
@@ -104,29 +104,29 @@ TEST(CutIntoBlocks, HasAsManyAccessedRowsInEach) {
       if (random() % 3 > 0) accessed.push_back(row);
     }
     const auto count = static_cast<int64_t>(accessed.size());
-    const int64_t blocks = 1 + static_cast<int64_t>(random() % std::max<int64_t>(count, 1));
-    const auto cut = CutIntoBlocks(part, RowList::Of(accessed), blocks);
-    ASSERT_EQ(static_cast<int64_t>(cut.size()), blocks);
+    const int64_t chunks = 1 + static_cast<int64_t>(random() % std::max<int64_t>(count, 1));
+    const auto cut = CutIntoChunks(part, RowList::Of(accessed), chunks);
+    ASSERT_EQ(static_cast<int64_t>(cut.size()), chunks);
     int64_t next = part.begin;
-    for (const ElementRange& block : cut) {
-      EXPECT_EQ(block.begin, next);
-      next = block.end;
+    for (const ElementRange& chunk : cut) {
+      EXPECT_EQ(chunk.begin, next);
+      next = chunk.end;
       const auto in = std::ranges::count_if(accessed, [&](int64_t row) {
-        return row + part.begin >= block.begin && row + part.begin < block.end;
+        return row + part.begin >= chunk.begin && row + part.begin < chunk.end;
       });
-      EXPECT_GE(in, count / blocks);
-      EXPECT_LE(in, CeilDiv(count, blocks));
+      EXPECT_GE(in, count / chunks);
+      EXPECT_LE(in, CeilDiv(count, chunks));
     }
     EXPECT_EQ(next, part.end);
   }
 }
 
-TEST(ServerBlocks, AreAtLeastOneAndAtMostTheRows) {
-  EXPECT_EQ(ServerBlocks(0, 4, 8), 1);
-  EXPECT_EQ(ServerBlocks(2, 4, 8), 1);
-  EXPECT_EQ(ServerBlocks(3, 4, 8), 2);
-  EXPECT_EQ(ServerBlocks(3, 100, 8), 3);
-  EXPECT_EQ(ServerBlocks(5, 0, 8), 1);
+TEST(ServerChunks, AreAtLeastOneAndAtMostTheRows) {
+  EXPECT_EQ(ServerChunks(0, 4, 8), 1);
+  EXPECT_EQ(ServerChunks(2, 4, 8), 1);
+  EXPECT_EQ(ServerChunks(3, 4, 8), 2);
+  EXPECT_EQ(ServerChunks(3, 100, 8), 3);
+  EXPECT_EQ(ServerChunks(5, 0, 8), 1);
 }
 
 TEST(Union, HasEachRowOnce) {

@@ -20,7 +20,7 @@ refuses() {
   [[ $code == 2 && $said =~ ^"error: "("rank "[01]": ")?"$what"$ ]] || fail "$*: exit code $code, $said; expected $what"
 }
 refuses "--device=cuda: expected cpu or sim, whose work can be slept" --device=cuda
-for number in table_kib block_kib rounds steps; do
+for number in table_kib chunk_kib rounds steps; do
   refuses "--$number=0: expected 1 or more" --$number=0
 done
 for ms in inf 1e+07 nan 0; do

@@ -103,7 +103,7 @@ class SeveralFolders : public testing::Test {
       const int me = group.rank();
       CheckpointStore store(RootOf(me), "token");
       const CheckpointFolders folders({0, 1, 2});
-      CheckpointParts parts(Files(), me, /*copied=*/true);
+      CheckpointShards parts(Files(), me, /*copied=*/true);
       CheckpointCopies copies(folders, Files(), group, parts);
       Crc32s own;
       const auto files = Files();

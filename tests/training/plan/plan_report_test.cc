@@ -305,7 +305,7 @@ TEST_F(PlanReport, KindsFollowFromWhatStatesAre) {
   EXPECT_EQ(name(trace.slots[0][0]), "optimizer");
   EXPECT_EQ(name(trace.gradients.parameters[0]), "gradients");
   EXPECT_EQ(name(trace.values[2]), "activations");
-  EXPECT_EQ(name(trace.step_block), "pinned");
+  EXPECT_EQ(name(trace.step_scalars), "pinned");
 }
 
 TEST(DescribeRun, SaysWhatWasMeasuredAndExpected) {

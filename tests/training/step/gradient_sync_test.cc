@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "engine/runtime/device/buffer.h"
-#include "engine/training/step_block.h"
+#include "engine/training/step_scalars.h"
 #include "tests/sanitized.h"
 
 namespace gyre {

@@ -102,7 +102,7 @@ class UpdateGateTest : public testing::TestWithParam<DeviceKind> {
       const std::vector<double> fresh(pieces.size() * kSquareLanes, kNaN);
       const Buffer lanes = Upload(fresh.data(), fresh.size() * sizeof(double));
       const Buffer squares = Upload(fresh.data(), pieces.size() * sizeof(double));
-      EXPECT_TRUE(SumSquaresOfPieces(*stream_, {part.data(), Shape({count}), kDTypeOf<T>}, first,
+      EXPECT_TRUE(SumSquaresOfRanges(*stream_, {part.data(), Shape({count}), kDTypeOf<T>}, first,
                                      reinterpret_cast<const ElementRange*>(ranges.data()),
                                      static_cast<int64_t>(pieces.size()),
                                      reinterpret_cast<double*>(lanes.data()),
@@ -123,16 +123,16 @@ class UpdateGateTest : public testing::TestWithParam<DeviceKind> {
   // Of lane 1.  state: of a dynamic loss scale, which doubles after 3 good steps.
   Passed Pass(const std::vector<double>& sums, std::optional<double> clip_norm,
               double loss_scale = 1, std::optional<LossScaleState> state = {}, uint64_t step = 0) {
-    StepBlock block{};
+    StepScalars block{};
     block.position.step = step;
     block.loss_scale = loss_scale;
     block.gradients = {kNaN, 77, {}};
     block.updates[1] = {.gradient_scale = kNaN, .decay = {0.5, 0.25}, .correction = {7, 8}};
     const Buffer device_sums = Upload(sums.data(), sums.size() * sizeof(double));
-    const Buffer step_block = Upload(&block, sizeof(block));
+    const Buffer step_scalars = Upload(&block, sizeof(block));
     const LossScaleState fresh;
     const Buffer device_state = Upload(&fresh, sizeof(fresh));
-    auto* const on_device = reinterpret_cast<StepBlock*>(step_block.data());
+    auto* const on_device = reinterpret_cast<StepScalars*>(step_scalars.data());
     UpdateGate gate{.clip_norm = clip_norm};
     if (state) {
       gate.loss_scale = reinterpret_cast<LossScaleState*>(device_state.data());
@@ -142,7 +142,7 @@ class UpdateGateTest : public testing::TestWithParam<DeviceKind> {
     EXPECT_TRUE(PassGate(*stream_, gate, reinterpret_cast<const double*>(device_sums.data()),
                          static_cast<int>(sums.size()), &on_device->updates[1], on_device)
                     .ok());
-    block = Download<StepBlock>(step_block);
+    block = Download<StepScalars>(step_scalars);
     EXPECT_EQ(block.updates[0].gradient_scale, 1);
     return {block.updates[1], block.gradients, Download<LossScaleState>(device_state)};
   }

@@ -9,9 +9,9 @@ namespace gyre {
 namespace {
 
 template <typename T>
-class GemmByBlocks : public Gemm {
+class TiledGemm : public Gemm {
  public:
-  explicit GemmByBlocks(const GemmSpec& spec) : spec_(spec) {}
+  explicit TiledGemm(const GemmSpec& spec) : spec_(spec) {}
 
   size_t scratch_bytes() const override { return 0; }
 
@@ -71,7 +71,7 @@ class BlockedLibrary : public PrimitiveLibrary {
     if (!IsComputeType(spec.dtype)) return LeaveToOthers(spec);
     RETURN_IF_ERROR(Validate(spec));
     return VisitComputeType(spec.dtype, [&]<typename T>() -> std::unique_ptr<Gemm> {
-      return std::make_unique<GemmByBlocks<T>>(spec);
+      return std::make_unique<TiledGemm<T>>(spec);
     });
   }
 

@@ -65,7 +65,7 @@ struct PackStrip {
 };
 
 template <typename T>
-struct MultiplyPieces {
+struct MultiplyTiles {
   GemmSpec spec;
   const T* a;
   const T* strips;
@@ -135,8 +135,8 @@ class PackedProduct : public Gemm {
   absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
                        void*) const override {
     return OnTeam(stream, strips() * CeilDiv(rows, kPieceRows),
-                  MultiplyPieces<T>{OfRows(spec_, rows), static_cast<const T*>(a),
-                                    static_cast<const T*>(b), static_cast<T*>(c)});
+                  MultiplyTiles<T>{OfRows(spec_, rows), static_cast<const T*>(a),
+                                   static_cast<const T*>(b), static_cast<T*>(c)});
   }
 
  private:

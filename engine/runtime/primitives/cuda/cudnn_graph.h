@@ -51,7 +51,7 @@ class CudnnPlan {
 
  private:
   friend class CudnnGraph;
-  using Parts = std::shared_ptr<const std::deque<CudnnDescriptor>>;
+  using Descriptors = std::shared_ptr<const std::deque<CudnnDescriptor>>;
   CudnnPlan(CudnnDescriptor configuration, CudnnDescriptor plan, size_t workspace_bytes,
             std::string choice)
       : configuration_(std::move(configuration)),
@@ -59,7 +59,7 @@ class CudnnPlan {
         workspace_bytes_(workspace_bytes),
         choice_(std::move(choice)) {}
 
-  Parts parts_;  // of the graph, which the plan refers to
+  Descriptors parts_;  // of the graph, which the plan refers to
   CudnnDescriptor configuration_, plan_;
   size_t workspace_bytes_;
   std::string choice_;

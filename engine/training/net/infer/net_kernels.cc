@@ -89,7 +89,7 @@ struct AddTermsToMean {
 // The loss's seed has 1 / batches.  Where losses count, batch k's gradient is of a mean over c_k,
 // and the step's of one over their sum C_k: m_k = m_(k-1) C_(k-1) / C_k + g_k c_k / C_k.
 struct NextWeights {
-  const StepBlock* block;
+  const StepScalars* block;
   const double* count;  // null: none
   double batches;
   BatchMean* weights;
@@ -172,7 +172,7 @@ absl::Status AddToMean(Stream& stream, std::span<const Tensor> terms, const Batc
   });
 }
 
-absl::Status Weigh(Stream& stream, const StepBlock* block, const double* count, int64_t batches,
+absl::Status Weigh(Stream& stream, const StepScalars* block, const double* count, int64_t batches,
                    BatchMean* weights) {
   return ForEach(stream, 1, NextWeights{block, count, static_cast<double>(batches), weights});
 }

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "engine/runtime/device/device.h"
-#include "engine/training/step_block.h"
+#include "engine/training/step_scalars.h"
 
 namespace gyre {
 
@@ -24,7 +24,7 @@ absl::Status AddToMean(Stream& stream, std::span<const Tensor> terms, const Batc
                        Tensor mean, Tensor to);
 // Moves the weights on to the next batch, by *count where a loss counts (else null: all batches
 // weigh the same); batches: of a step.  All in device memory.  Enqueues on stream.
-absl::Status Weigh(Stream& stream, const StepBlock* block, const double* count, int64_t batches,
+absl::Status Weigh(Stream& stream, const StepScalars* block, const double* count, int64_t batches,
                    BatchMean* weights);
 // to <- the sum of `terms` in order, elementwise, rounded once (once in 32 terms); equal lengths.
 // `to` may be the first term.  Enqueues on stream.

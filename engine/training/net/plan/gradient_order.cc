@@ -57,9 +57,9 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
   return order;
 }
 
-std::vector<ParameterPiece> PiecesIn(const GradientOrder& order, const ParameterSet& parameters,
+std::vector<ParameterRange> PiecesIn(const GradientOrder& order, const ParameterSet& parameters,
                                      int bucket, ElementRange part) {
-  std::vector<ParameterPiece> pieces;
+  std::vector<ParameterRange> pieces;
   for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {
     const int parameter = order.gradients[g].parameter;
     const int64_t at = order.gradients[g].at;

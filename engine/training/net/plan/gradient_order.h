@@ -54,11 +54,11 @@ inline Tensor Slice(const Tensor& flat, int64_t begin, int64_t count) {
 
 // What of a parameter lies in a part of a bucket: `count` elements, from `begin` on of the
 // parameter's and `at` of the bucket's.
-struct ParameterPiece {
+struct ParameterRange {
   int parameter = 0;
   int64_t begin = 0, at = 0, count = 0;
 };
-std::vector<ParameterPiece> PiecesIn(const GradientOrder& order, const ParameterSet& parameters,
+std::vector<ParameterRange> PiecesIn(const GradientOrder& order, const ParameterSet& parameters,
                                      int bucket, ElementRange part);
 
 }  // namespace gyre

@@ -12,7 +12,7 @@ namespace {
 class Gradients {
  public:
   Gradients(const NetSpec& net, const ParameterSet& parameters, const GradientOrder& order,
-            std::span<const BucketPlace> places, AccessTrace& trace)
+            std::span<const BucketStorage> places, AccessTrace& trace)
       : net_(net),
         parameters_(parameters),
         order_(order),
@@ -223,7 +223,7 @@ class Gradients {
   const NetSpec& net_;
   const ParameterSet& parameters_;
   const GradientOrder& order_;
-  const std::span<const BucketPlace> places_;
+  const std::span<const BucketStorage> places_;
   const std::vector<ParameterUsers> users_;
   AccessTrace& trace_;
   std::vector<std::vector<int>> partials_;  // by value, if it has several sources
@@ -236,7 +236,7 @@ class Gradients {
 }  // namespace
 
 GradientStates AddGradients(const NetSpec& net, const ParameterSet& parameters,
-                            const GradientOrder& order, std::span<const BucketPlace> places,
+                            const GradientOrder& order, std::span<const BucketStorage> places,
                             AccessTrace& trace) {
   return Gradients(net, parameters, order, places, trace).Run();
 }

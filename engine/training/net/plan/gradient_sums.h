@@ -39,14 +39,14 @@ struct GradientStates {
 };
 
 // Of a bucket's gradients.
-struct BucketPlace {
+struct BucketStorage {
   Arena arena = Arena::kDevice;
   int view_of = -1;  // the state that they are to be views of; -1: they lie side by side
 };
 
 // Adds the states of the gradients of a training net to `trace`.  places: by bucket.
 GradientStates AddGradients(const NetSpec& net, const ParameterSet& parameters,
-                            const GradientOrder& order, std::span<const BucketPlace> places,
+                            const GradientOrder& order, std::span<const BucketStorage> places,
                             AccessTrace& trace);
 
 }  // namespace gyre

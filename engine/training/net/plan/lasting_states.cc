@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/data/batches/batch.h"
 #include "engine/runtime/math.h"
-#include "engine/training/step_block.h"
+#include "engine/training/step_scalars.h"
 
 namespace gyre {
 namespace {
@@ -140,7 +140,7 @@ class LastingStates {
       t_.pixel_values.push_back(part(absl::StrCat("pixel values of ", input.name),
                                      values * SizeOf(net_.values[i].dtype)));
     }
-    t_.step_block = part("step block", sizeof(StepBlock));
+    t_.step_scalars = part("step block", sizeof(StepScalars));
     const auto part_of = [&](const NetNode& node, int s) {
       if (s < 0) return -1;
       const StateSpec& spec = node.spec.states[s];

@@ -107,7 +107,7 @@ class Tracer {
   // Sums over ranks want them in one place, but for what is sent; that, and one rank's, may go as
   // soon as it has been sent or applied.
   void AddGradientStates() {
-    std::vector<BucketPlace> places;
+    std::vector<BucketStorage> places;
     for (size_t b = 0; b < order_.buckets.size(); ++b) {
       const bool stays = net_.shape.ranks > 1 && !Sent(b);
       places.push_back({.arena = stays ? Arena::kCommunication : Arena::kDevice,
@@ -239,7 +239,7 @@ class Tracer {
     std::string name = absl::StrCat(what, net_.nodes[n].config->name());
     if (pieces > 1) absl::StrAppend(&name, ", piece ", piece, " of ", pieces);
     TraceStep& step = AddStep(std::move(name), index);
-    Read(step, t_.step_block);
+    Read(step, t_.step_scalars);
     return step;
   }
 
@@ -277,7 +277,7 @@ class Tracer {
     TraceStep& step =
         AddStep(absl::StrCat("recompute ", node.config->name()), t_.recompute_steps[n]);
     step.seconds = SecondsOf(node.spec.forward_flops);
-    Read(step, t_.step_block);
+    Read(step, t_.step_scalars);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
       const uint8_t access = node.spec.states[s].forward;
       if (access != kNone) Touch(step, t_.recompute_states[n][s], access);
@@ -413,7 +413,7 @@ class Tracer {
         slots.tiles(b) == 1 ? ElementRange{0, order_.elements[b]} : slots.tile(b, tile);
     if (CanBeOnHost(b)) step.host_bytes = slots.update_bytes(b, range.count());
     const int bucket = static_cast<int>(b);
-    for (const ParameterPiece& piece : PiecesIn(order_, in_.parameters, bucket, range)) {
+    for (const ParameterRange& piece : PiecesIn(order_, in_.parameters, bucket, range)) {
       if (!Sent(b)) Touch(step, t_.gradients.parameters[piece.parameter], kRead | kWrite);
       Touch(step, t_.parameters[piece.parameter], kRead | kWrite);
       TouchTables(step, piece.parameter);

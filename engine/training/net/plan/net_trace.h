@@ -31,10 +31,10 @@ struct NetTrace {
   AccessTrace trace;
   // Indices into trace.states; -1: there is no such state.
   // "step", whose views lie in this order: what pixels stand for, in the compute type, for each
-  // input that they come ahead for; the StepBlock; the metrics, by node; the records, by node; the
-  // sums of squares of each bucket's gradients; scratch to compute them with; where a step has
+  // input that they come ahead for; the StepScalars; the metrics, by node; the records, by node;
+  // the sums of squares of each bucket's gradients; scratch to compute them with; where a step has
   // several batches, the BatchMean.
-  int step = -1, step_block = -1, sums = -1, scratch = -1, batch_mean = -1;
+  int step = -1, step_scalars = -1, sums = -1, scratch = -1, batch_mean = -1;
   int loss_scale = -1;  // LossScaleState, where it is dynamic
   std::vector<int> pixel_values, metrics, records;
   // A batch on its way, as it lies in host memory (engine/data/batches/batch.h); views of one

@@ -197,8 +197,8 @@ absl::Status Net::RunPhase(Stream& stream, int n, int phase, LayerPass pass,
   const LayerContext context{.stream = stream,
                              .states = states,
                              .gradients = gradients,
-                             .position = &step_block()->position,
-                             .fault = &step_block()->fault,
+                             .position = &step_scalars()->position,
+                             .fault = &step_scalars()->fault,
                              .layer = n,
                              .phase = phase,
                              .recompute = pass == LayerPass::kRecompute};
@@ -300,9 +300,10 @@ absl::Status Net::SeedLosses(Stream& stream, const Enter& enter) const {
       count = reinterpret_cast<const double*>(
           Address(plan_.trace.forward_states[counting][state], step));
     }
-    RETURN_IF_ERROR(Weigh(stream, step_block(), count, plan_.spec.shape.accumulate, batch_mean()));
+    RETURN_IF_ERROR(
+        Weigh(stream, step_scalars(), count, plan_.spec.shape.accumulate, batch_mean()));
   }
-  const double* const scale = loss_scale() ? &loss_scale()->scale : &step_block()->loss_scale;
+  const double* const scale = loss_scale() ? &loss_scale()->scale : &step_scalars()->loss_scale;
   for (size_t n = 0; n < nodes_.size(); ++n) {
     const NetNode& node = plan_.spec.nodes[n];
     if (node.spec.loss_output < 0 || !node.backward) continue;
@@ -448,8 +449,8 @@ Tensor Net::pixel_values(int input) const {
 
 std::byte* Net::step() const { return Address(plan_.trace.step); }
 
-StepBlock* Net::step_block() const {
-  return reinterpret_cast<StepBlock*>(Address(plan_.trace.step_block));
+StepScalars* Net::step_scalars() const {
+  return reinterpret_cast<StepScalars*>(Address(plan_.trace.step_scalars));
 }
 
 LossScaleState* Net::loss_scale() const {

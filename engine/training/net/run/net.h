@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/training/net/plan/net_plan.h"
-#include "engine/training/step_block.h"
+#include "engine/training/step_scalars.h"
 
 namespace gyre {
 
@@ -105,7 +105,7 @@ class Net {
   TableTensors table(const TouchedTable& of) const;
   Tensor pixel_values(int input) const;  // [256 a channel or in all]; [0] if values come
   std::byte* step() const;               // the first of them, or the block
-  StepBlock* step_block() const;         // right behind them
+  StepScalars* step_scalars() const;     // right behind them
   LossScaleState* loss_scale() const;    // null: it is not dynamic, and in the block
   Tensor metrics() const;                // behind the block; F64 {sum, count} of each of MetricsOf
   Tensor records(int node) const;        // behind these; null of a layer that has none

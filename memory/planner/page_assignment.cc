@@ -1,4 +1,4 @@
-#include "memory/planner/page_places.h"
+#include "memory/planner/page_assignment.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "layers/parts/mean_over_labels.h"
+#include "layers/common/mean_over_labels.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

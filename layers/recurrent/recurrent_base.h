@@ -1,16 +1,16 @@
-// recurrent_parts.h: what a recurrent layer's passes share: its states, scratch, rows and products.
+// recurrent_base.h: what a recurrent layer's passes share: its states, scratch, rows and products.
 #pragma once
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "layers/parts/dropped.h"
+#include "layers/common/dropped.h"
 #include "layers/recurrent/recurrent_plan.h"
 
 namespace gyre {
 
-class RecurrentParts {
+class RecurrentBase {
  protected:
   using Options = RecurrentOptions;
   using Plan = RecurrentPlan;
@@ -23,7 +23,7 @@ class RecurrentParts {
     bool reverse() const { return index == 1; }
   };
 
-  explicit RecurrentParts(Options options) : options_(std::move(options)) {}
+  explicit RecurrentBase(Options options) : options_(std::move(options)) {}
 
   int64_t columns() const { return options_.directions() * options_.width(); }
   bool projects() const { return options_.projection > 0; }

@@ -1,4 +1,4 @@
-// step_block.h: what a step keeps on the device beside tensors: scalars that go in, and what is
+// step_scalars.h: what a step keeps on the device beside tensors: scalars that go in, and what is
 // found on the way.  It lies in the net's arena as the plan's state "step" (net/net_trace.h), in
 // front of the metrics, so that one copy brings it up and one takes fault, report and metrics down.
 #pragma once
@@ -55,7 +55,7 @@ struct GradientReport {
   LossScaleState loss_scale;  // if it is dynamic: as it leaves it
 };
 
-struct StepBlock {
+struct StepScalars {
   BatchPosition position;
   bool first_batch = true;                                // of its step
   double loss_scale = 1;                                  // unless it is dynamic

@@ -1,4 +1,4 @@
-// part.h: what ForEachPart is handed, and the form in which a GPU is.
+// fused_loop.h: what ForEachPart is handed, and the form in which a GPU is.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace gyre {
 
 // One of the loops that run together: f(i) for each i in [0, n).
 template <typename F>
-struct LoopPart {
+struct FusedLoop {
   int64_t n;
   F f;
 };
@@ -19,9 +19,9 @@ namespace parallel_internal {
 template <typename F>
 struct PartTable {
   static constexpr int kMost =
-      static_cast<int>(std::clamp<size_t>(4000 / sizeof(LoopPart<F>), 1, 64));
+      static_cast<int>(std::clamp<size_t>(4000 / sizeof(FusedLoop<F>), 1, 64));
   int count = 0;
-  LoopPart<F> parts[kMost];
+  FusedLoop<F> parts[kMost];
 };
 
 }  // namespace parallel_internal

@@ -1,4 +1,4 @@
-#include "layers/parts/window.h"
+#include "layers/common/window.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-// checkpoint_parts.h: how the rank that publishes a checkpoint learns that every rank has written
+// checkpoint_shards.h: how the rank that publishes a checkpoint learns that every rank has written
 // its part, and others their copies of it: in numbers that training sums over ranks anyway, so that
 // nobody waits.
 //
@@ -16,7 +16,7 @@
 
 namespace gyre {
 
-class CheckpointParts {
+class CheckpointShards {
  public:
   // What a checkpoint comes to, one after the other; the last two only where parts are copied.
   enum CheckpointStage : uint8_t {
@@ -27,8 +27,8 @@ class CheckpointParts {
 
   // files_of_rank: what each rank writes.  Nothing: rank 0 does everything, and there is nothing to
   // tell.
-  CheckpointParts(const std::vector<std::vector<std::string>>& files_of_rank, int rank,
-                  bool copied);
+  CheckpointShards(const std::vector<std::vector<std::string>>& files_of_rank, int rank,
+                   bool copied);
 
   bool copied() const { return copied_; }
 

@@ -1,4 +1,4 @@
-#include "engine/training/checkpoint/checkpoint_parts.h"
+#include "engine/training/checkpoint/checkpoint_shards.h"
 
 #include <algorithm>
 
@@ -6,8 +6,8 @@
 
 namespace gyre {
 
-CheckpointParts::CheckpointParts(const std::vector<std::vector<std::string>>& files_of_rank,
-                                 int rank, bool copied)
+CheckpointShards::CheckpointShards(const std::vector<std::vector<std::string>>& files_of_rank,
+                                   int rank, bool copied)
     : ranks_(static_cast<int>(files_of_rank.size())), rank_(rank), copied_(copied) {
   for (int r = 0; r < ranks_; ++r) {
     if (r == rank) first_ = names_.size();
@@ -19,7 +19,7 @@ CheckpointParts::CheckpointParts(const std::vector<std::vector<std::string>>& fi
   told_.resize(own_.size());
 }
 
-void CheckpointParts::Wrote(const std::string& file, uint32_t crc32) {
+void CheckpointShards::Wrote(const std::string& file, uint32_t crc32) {
   std::lock_guard lock(mutex_);
   const auto name = std::ranges::find(names_, file);
   GYRE_CHECK(name != names_.end());
@@ -27,31 +27,31 @@ void CheckpointParts::Wrote(const std::string& file, uint32_t crc32) {
   changed_.notify_all();
 }
 
-void CheckpointParts::Reached(CheckpointStage stage) {
+void CheckpointShards::Reached(CheckpointStage stage) {
   std::lock_guard lock(mutex_);
   GYRE_CHECK(copied_ && stage != kWritten);
   own_[names_.size() + stage - kCopied] = 1;
   changed_.notify_all();
 }
 
-void CheckpointParts::MailCame() {
+void CheckpointShards::MailCame() {
   std::lock_guard lock(mutex_);
   mail_came_ = true;
   changed_.notify_all();
 }
 
-bool CheckpointParts::AwaitMail(std::chrono::milliseconds most) {
+bool CheckpointShards::AwaitMail(std::chrono::milliseconds most) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, most, [this] { return mail_came_; });
 }
 
-void CheckpointParts::AppendTo(std::vector<double>& numbers) const {
+void CheckpointShards::AppendTo(std::vector<double>& numbers) const {
   std::lock_guard lock(mutex_);
   if (ReachedByAll(copied_ ? kPublished : kWritten)) return;
   numbers.insert(numbers.end(), own_.begin(), own_.end());
 }
 
-void CheckpointParts::Take(std::span<const double> sums) {
+void CheckpointShards::Take(std::span<const double> sums) {
   if (sums.empty()) return;
   std::lock_guard lock(mutex_);
   GYRE_CHECK(sums.size() == told_.size());
@@ -59,12 +59,12 @@ void CheckpointParts::Take(std::span<const double> sums) {
   changed_.notify_all();
 }
 
-bool CheckpointParts::reached(CheckpointStage stage) const {
+bool CheckpointShards::reached(CheckpointStage stage) const {
   std::lock_guard lock(mutex_);
   return ReachedByAll(stage);
 }
 
-bool CheckpointParts::ReachedByAll(CheckpointStage stage) const {
+bool CheckpointShards::ReachedByAll(CheckpointStage stage) const {
   if (stage == kWritten) {
     return std::count(told_.begin(), told_.begin() + static_cast<ptrdiff_t>(names_.size()), 0.0) ==
            0;
@@ -72,7 +72,7 @@ bool CheckpointParts::ReachedByAll(CheckpointStage stage) const {
   return copied_ && told_[names_.size() + stage - kCopied] == (stage == kCopied ? ranks_ : 1);
 }
 
-bool CheckpointParts::ReachedByThis(CheckpointStage stage) const {
+bool CheckpointShards::ReachedByThis(CheckpointStage stage) const {
   if (stage == kWritten) {
     return std::count(own_.begin() + static_cast<ptrdiff_t>(first_),
                       own_.begin() + static_cast<ptrdiff_t>(last_), 0.0) == 0;
@@ -80,7 +80,7 @@ bool CheckpointParts::ReachedByThis(CheckpointStage stage) const {
   return own_[names_.size() + stage - kCopied] == 1 || (stage == kPublished && rank_ != 0);
 }
 
-void CheckpointParts::AwaitOwn(std::chrono::milliseconds most) {
+void CheckpointShards::AwaitOwn(std::chrono::milliseconds most) {
   std::unique_lock lock(mutex_);
   const CheckpointStage next = !ReachedByAll(kWritten) || !copied_ ? kWritten
                                : !ReachedByAll(kCopied)            ? kCopied
@@ -88,22 +88,22 @@ void CheckpointParts::AwaitOwn(std::chrono::milliseconds most) {
   changed_.wait_for(lock, most, [&] { return ReachedByThis(next); });
 }
 
-bool CheckpointParts::Await(CheckpointStage stage, std::chrono::milliseconds most) {
+bool CheckpointShards::Await(CheckpointStage stage, std::chrono::milliseconds most) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, most, [&] { return ReachedByAll(stage); });
 }
 
-void CheckpointParts::GiveUp() {
+void CheckpointShards::GiveUp() {
   std::lock_guard lock(mutex_);
   given_up_ = true;
 }
 
-bool CheckpointParts::given_up() const {
+bool CheckpointShards::given_up() const {
   std::lock_guard lock(mutex_);
   return given_up_;
 }
 
-std::map<std::string, uint32_t> CheckpointParts::crc32_of_file() const {
+std::map<std::string, uint32_t> CheckpointShards::crc32_of_file() const {
   std::lock_guard lock(mutex_);
   GYRE_CHECK(ReachedByAll(kWritten));
   std::map<std::string, uint32_t> crc32s;

@@ -1,4 +1,4 @@
-// optimizer_parts.h: an optimizer's step over many parameters as one loop; for optimizers alone.
+// fused_update.h: an optimizer's step over many parameters as one loop; for optimizers alone.
 #pragma once
 
 #include <type_traits>
@@ -53,7 +53,7 @@ template <typename MakeStep>
 absl::Status UpdateEach(Stream& stream, const UpdateScalars* update,
                         std::span<const ParameterViews> parameters, size_t slots,
                         const MakeStep& step) {
-  std::vector<LoopPart<decltype(step(parameters[0]))>> parts;
+  std::vector<FusedLoop<decltype(step(parameters[0]))>> parts;
   for (const ParameterViews& parameter : parameters) {
     const int64_t n = parameter.value.elements();
     const DType dtype = parameter.value.dtype, updated = AccumulateDType(dtype);

@@ -1,7 +1,7 @@
 // The sum of squares that `direct` gives all ranks is that of its pieces, to the last bit: whoever
 // measures these has it, too.
 
-#include "distributed/collectives/algorithms/direct_pieces.h"
+#include "distributed/collectives/algorithms/direct_ranges.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 template <typename T>
 double Measured(std::vector<T> sum, int ranks) {
   const auto count = static_cast<int64_t>(sum.size());
-  const std::vector<ElementRange> pieces = DirectPieces(count, sizeof(T), ranks);
+  const std::vector<ElementRange> pieces = DirectRanges(count, sizeof(T), ranks);
   std::vector<double> squares;
   int64_t end = 0;
   for (const ElementRange piece : pieces) {
@@ -28,7 +28,7 @@ double Measured(std::vector<T> sum, int ranks) {
     squares.push_back(AddAll(kDTypeOf<T>, in, out, piece.count()));
   }
   EXPECT_EQ(end, count);
-  return AddDirectPieces(count, sizeof(T), ranks, squares);
+  return AddDirectRanges(count, sizeof(T), ranks, squares);
 }
 
 template <typename T>
@@ -47,7 +47,7 @@ void Check(int ranks, int64_t count) {
   });
 }
 
-TEST(DirectPieces, AddUpToItsSquares) {
+TEST(DirectRanges, AddUpToItsSquares) {
   for (const int ranks : {2, 3, 5}) {
     for (const int64_t count : {0, 1, 4, 1000, 200'001}) {
       Check<float>(ranks, count);

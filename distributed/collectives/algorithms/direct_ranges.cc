@@ -1,8 +1,8 @@
-#include "distributed/collectives/algorithms/direct_pieces.h"
+#include "distributed/collectives/algorithms/direct_ranges.h"
 
 namespace gyre {
 
-std::vector<ElementRange> DirectPieces(int64_t elements, size_t element_bytes, int ranks) {
+std::vector<ElementRange> DirectRanges(int64_t elements, size_t element_bytes, int ranks) {
   const int64_t length = DirectPieceElements(element_bytes);
   std::vector<ElementRange> pieces;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -14,7 +14,7 @@ std::vector<ElementRange> DirectPieces(int64_t elements, size_t element_bytes, i
   return pieces;
 }
 
-double AddDirectPieces(int64_t elements, size_t element_bytes, int ranks,
+double AddDirectRanges(int64_t elements, size_t element_bytes, int ranks,
                        std::span<const double> squares) {
   const int64_t length = DirectPieceElements(element_bytes);
   double sum = 0;

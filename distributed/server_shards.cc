@@ -1,4 +1,4 @@
-#include "distributed/server_parts.h"
+#include "distributed/server_shards.h"
 
 #include <cmath>
 
@@ -16,16 +16,16 @@ constexpr double kCarried = 5.0 / 6;
 // one, (n - 1) w to workers; the others send n d, which is kCarried (1 + (n - 2) w) where
 //   d = 2 kCarried (n - 1) / (n^2 + kCarried k (n - 2)),
 // but from k = n on workers own nothing, and send the most.
-double DedicatedPart(int workers, int dedicated) {
+double DedicatedFraction(int workers, int dedicated) {
   const double n = workers, k = dedicated;
   if (dedicated >= workers) return 1 / k;
   return 2 * kCarried * (n - 1) / (n * n + kCarried * k * (n - 2));
 }
 
-ElementRange ServerPart(int64_t elements, int workers, int dedicated, int rank) {
+ElementRange ServerShard(int64_t elements, int workers, int dedicated, int rank) {
   if (dedicated == 0) return EqualPart(elements, workers, rank);
-  const int64_t of_others =
-      std::llround(static_cast<double>(elements) * dedicated * DedicatedPart(workers, dedicated));
+  const int64_t of_others = std::llround(static_cast<double>(elements) * dedicated *
+                                         DedicatedFraction(workers, dedicated));
   const int64_t of_workers = elements - of_others;
   if (rank < workers) return EqualPart(of_workers, workers, rank);
   const ElementRange part = EqualPart(of_others, dedicated, rank - workers);

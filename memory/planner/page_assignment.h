@@ -1,4 +1,4 @@
-// page_places.h: which pages are in host memory and which in the file, and where.  Private to
+// page_assignment.h: which pages are in host memory and which in the file, and where.  Private to
 // memory.
 //
 // What goes to the disk is copied twice.  So host memory is for what is copied most often, and of
