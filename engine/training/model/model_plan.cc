@@ -401,7 +401,7 @@ ServerBytes ModelPlan::server_bytes(bool paged) const {
   // more.
   for (int rank = 0; rank < shape.ranks; ++rank) {
     const ServerBytes its = of(rank);
-    const size_t dropped = static_cast<size_t>(its.blocks) * sizeof(int64_t);
+    const size_t dropped = static_cast<size_t>(its.chunks) * sizeof(int64_t);
     bytes.device = std::max(bytes.device, its.device + dropped);
   }
   bytes.device += tables.size() * sizeof(UpdateScalars);
