@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/device/cuda/cuda_device.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 
 namespace gyre {

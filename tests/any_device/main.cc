@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/device/cuda/cuda_device.h"
 #include "tests/any_device/try_device.h"
 #include "tests/test_device.h"
 

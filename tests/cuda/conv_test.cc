@@ -2,7 +2,7 @@
 // it goes without a GPU.
 #include <gtest/gtest.h>
 
-#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/device/cuda/cuda_device.h"
 #include "engine/runtime/primitives/cuda/library.h"
 #include "tests/cuda/fakes/described_gpu.h"
 #include "tests/cuda/fakes/fake_cublaslt.h"

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "engine/runtime/device/buffer.h"
-#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/device/cuda/cuda_device.h"
 #include "tests/cuda/fakes/fake_cudart.h"
 
 namespace gyre {

@@ -1,6 +1,6 @@
 // Loading cuBLASLt, cuDNN and NCCL: the real ones where they are installed, and folders that lack
 // them, hold something else, an old one, or one without a function.
-#include "engine/runtime/device/cuda_libraries.h"
+#include "engine/runtime/device/cuda/cuda_libraries.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "engine/runtime/device/cuda_libraries.h"
+#include "engine/runtime/device/cuda/cuda_libraries.h"
 #include "tests/cuda/fakes/described_gpu.h"
 
 namespace gyre {

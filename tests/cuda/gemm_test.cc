@@ -1,7 +1,7 @@
 // GEMM by cuBLASLt, on a fake that computes from what it is told.
 #include <gtest/gtest.h>
 
-#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/device/cuda/cuda_device.h"
 #include "engine/runtime/primitives/cuda/library.h"
 #include "tests/cuda/fakes/described_gpu.h"
 #include "tests/cuda/fakes/fake_cublaslt.h"

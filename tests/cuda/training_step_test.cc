@@ -10,7 +10,7 @@
 #include <cstring>
 #include <thread>
 
-#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/device/cuda/cuda_device.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/cuda/library.h"
 #include "models/schema/parse.h"

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/device/cuda/cuda_device.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/random.h"
 #include "tools/bench/median.h"

@@ -24,7 +24,7 @@
 #include "absl/strings/str_split.h"
 #include "distributed/collectives/choice/selector.h"
 #include "engine/data/files/text_file.h"
-#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/device/cuda/cuda_device.h"
 #include "engine/runtime/machine.h"
 #include "engine/runtime/math.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"

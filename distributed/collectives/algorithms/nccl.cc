@@ -16,7 +16,7 @@
 #include "distributed/transport/backoff.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/device/buffer.h"
-#include "engine/runtime/device/cuda_libraries.h"
+#include "engine/runtime/device/cuda/cuda_libraries.h"
 
 namespace gyre {
 namespace {

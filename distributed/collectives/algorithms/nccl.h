@@ -9,7 +9,7 @@
 
 namespace gyre {
 
-struct Nccl;  // of engine/runtime/device/cuda_libraries.h
+struct Nccl;  // of engine/runtime/device/cuda/cuda_libraries.h
 
 // Sums the memory of `device`, one GPU for each rank.  Ranks meet in the first Progress.  NCCL
 // chooses the order of additions, the same on all ranks.  Start's and Progress's errors are NCCL's

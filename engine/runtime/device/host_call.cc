@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/device/cuda/cuda_device.h"
 
 namespace gyre {
 

@@ -1,6 +1,6 @@
 #include "engine/training/step/step_graph.h"
 
-#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/device/cuda/cuda_device.h"
 
 namespace gyre {
 

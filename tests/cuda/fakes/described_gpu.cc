@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "engine/runtime/check.h"
-#include "engine/runtime/device/cuda_libraries.h"
+#include "engine/runtime/device/cuda/cuda_libraries.h"
 
 namespace gyre {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "engine/runtime/check.h"
-#include "engine/runtime/device/cuda_libraries.h"
+#include "engine/runtime/device/cuda/cuda_libraries.h"
 
 namespace gyre {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/runtime/device/cuda_libraries.h"
+#include "engine/runtime/device/cuda/cuda_libraries.h"
 #include "tests/cuda/fakes/fake_cudnn.h"
 
 namespace gyre::fake_cudnn {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/runtime/check.h"
-#include "engine/runtime/device/cuda_libraries.h"
+#include "engine/runtime/device/cuda/cuda_libraries.h"
 
 // What NCCL's handle points to: one rank's end of a clique.
 struct ncclComm {

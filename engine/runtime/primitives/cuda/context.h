@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "engine/runtime/device/cuda_libraries.h"
+#include "engine/runtime/device/cuda/cuda_libraries.h"
 #include "engine/runtime/primitives/cuda/library.h"
 
 namespace gyre {

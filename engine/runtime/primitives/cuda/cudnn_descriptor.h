@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/runtime/check.h"
-#include "engine/runtime/device/cuda_libraries.h"
+#include "engine/runtime/device/cuda/cuda_libraries.h"
 
 namespace gyre {
 

@@ -9,7 +9,7 @@
 
 namespace gyre {
 
-// engine/runtime/device/cuda_libraries.h
+// engine/runtime/device/cuda/cuda_libraries.h
 struct CublasLt;
 struct Cudnn;
 

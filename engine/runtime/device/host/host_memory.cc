@@ -1,4 +1,4 @@
-#include "engine/runtime/device/host_memory.h"
+#include "engine/runtime/device/host/host_memory.h"
 
 #include <sys/mman.h>
 

@@ -1,4 +1,4 @@
-#include "engine/runtime/device/host_event.h"
+#include "engine/runtime/device/host/host_event.h"
 
 #include <utility>
 

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "engine/runtime/device/device.h"
-#include "engine/runtime/device/host_capture.h"
-#include "engine/runtime/device/host_event.h"
-#include "engine/runtime/device/host_memory.h"
+#include "engine/runtime/device/host/host_capture.h"
+#include "engine/runtime/device/host/host_event.h"
+#include "engine/runtime/device/host/host_memory.h"
 #include "engine/runtime/machine.h"
 #include "engine/runtime/timeline.h"
 

@@ -1,7 +1,7 @@
 // cuda_device.h in a build without CUDA.
 
 #include "engine/runtime/check.h"
-#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/device/cuda/cuda_device.h"
 
 namespace gyre {
 

@@ -1,4 +1,4 @@
-#include "engine/runtime/device/host_capture.h"
+#include "engine/runtime/device/host/host_capture.h"
 
 #include <utility>
 #include <vector>

@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
-#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/device/cuda/cuda_device.h"
 
 namespace gyre {
 namespace {

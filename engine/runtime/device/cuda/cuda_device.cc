@@ -4,7 +4,7 @@
 //
 // The runtime's calls work on the calling thread's current GPU, so each method sets it first.
 
-#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/device/cuda/cuda_device.h"
 
 #include <cuda_runtime_api.h>
 
@@ -18,9 +18,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/runtime/check.h"
-#include "engine/runtime/device/cuda_calls.h"
-#include "engine/runtime/device/cuda_host_calls.h"
-#include "engine/runtime/device/cuda_probe.h"
+#include "engine/runtime/device/cuda/cuda_calls.h"
+#include "engine/runtime/device/cuda/cuda_host_calls.h"
+#include "engine/runtime/device/cuda/cuda_probe.h"
 #include "engine/runtime/device/stream_capture.h"
 
 namespace gyre {

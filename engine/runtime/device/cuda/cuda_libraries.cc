@@ -1,4 +1,4 @@
-#include "engine/runtime/device/cuda_libraries.h"
+#include "engine/runtime/device/cuda/cuda_libraries.h"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -1,4 +1,4 @@
-#include "engine/runtime/device/cuda_probe.h"
+#include "engine/runtime/device/cuda/cuda_probe.h"
 
 #include <cuda_runtime.h>
 

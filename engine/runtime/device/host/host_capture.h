@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "engine/runtime/device/device.h"
-#include "engine/runtime/device/host_event.h"
+#include "engine/runtime/device/host/host_event.h"
 #include "engine/runtime/device/stream_capture.h"
 
 namespace gyre {
