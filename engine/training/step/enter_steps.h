@@ -1,4 +1,4 @@
-// enter_steps.h: a net's steps, told to its pager.
+// enter_steps.h: tells a net's pager which step comes next.
 #pragma once
 
 #include <chrono>
@@ -10,9 +10,9 @@
 
 namespace gyre {
 
-// For one iteration: to be called with each step before its work, and with their number at the end.
-// pager null: does nothing.  Copies of an iteration that may not be captured whole end stretches.
-// All arguments outlive the result.
+// Returns a function for one iteration.  Call it with each step before its work, and with their
+// number at the end.  A null pager makes it do nothing.  Copies of an iteration that cannot be
+// captured whole end stretches.  All arguments outlive the result.
 inline Net::Enter EnterSteps(Pager* pager, Stream& stream, const StepGraph::Between& between) {
   if (pager == nullptr) return [](int) { return absl::OkStatus(); };
   return [pager, &stream, &between, at = -1](int step) mutable {
@@ -24,8 +24,8 @@ inline Net::Enter EnterSteps(Pager* pager, Stream& stream, const StepGraph::Betw
   };
 }
 
-// Likewise, with steps one by one: each begins when the one before is over and its copies have
-// come.  seconds, by position: what each took.
+// The same, but each step begins after the previous one is over and its own copies are complete.
+// Stores each step's duration in `seconds`, by position.
 inline Net::Enter TimeSteps(Pager& pager, Stream& stream, std::vector<double>& seconds) {
   using Clock = std::chrono::steady_clock;
   return [&pager, &stream, &seconds, at = -1,

@@ -11,15 +11,15 @@
 
 namespace gyre {
 
-// The net's callback that sums a statistic over ranks, through host memory, in the order of the
-// stream: on an asynchronous device the stream waits for the sum, not the caller, who is held up by
-// the same statistic's sum before, if that is still under way.  Takes pinned memory for each
-// statistic that it meets.  Device and communication must outlive the result.
+// Returns a callback that sums a statistic over ranks through host memory, in the stream's order.
+// On an asynchronous device the stream waits for the sum.  The caller waits at most for the same
+// statistic's previous sum.  Pinned memory is allocated for each statistic on first use.  `device`
+// and `communication` must outlive the result.
 Net::SumStatistic StatisticSummer(Device& device, ProcessGroup& communication);
 
-// Runs the model's testing nets over the whole data set, each rank its share.  All ranks get the
-// same metrics: means in node order, then those of records.  `progress` (may be null) is told the
-// samples done.
+// Runs the model's testing nets over the whole data set, each rank over its share.  All ranks get
+// the same metrics, means in node order and then those of records.  Calls `progress`, unless null,
+// with the number of samples done.
 absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& dataset,
                                              Device& device, Stream& stream,
                                              ProcessGroup& communication,

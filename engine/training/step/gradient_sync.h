@@ -1,14 +1,14 @@
-// gradient_sync.h: each bucket's sum over ranks, while backward goes on.
+// gradient_sync.h: sums each bucket over ranks while backward continues.  Used by the compute
+// stream's thread.
 //
-// One rank alone measures its gradients on the stream that made them.  Several ranks sum them on
-// the process group: in device memory where it can, else through copies in pinned memory, or in
-// memory that the ranks share, segment by segment, so that a long bucket's way out, its sum and its
-// way back overlap.  Or, where ranks share out the optimizer, in two halves around its update: each
-// rank gets the sum of its part of a bucket, and later gives what it has made of it to all others,
-// or tells that it is there, where they have one copy.  Of a table's gradient it tells what rows
-// all ranks have touched, and may sum these alone.  A bucket may leave the device meanwhile: from
-// Start on its place is another's, and its sum comes back to one of its own when that is asked for.
-// Used by the thread that owns the compute stream.
+// Modes, chosen by Create:
+//   one rank  No sum.  The compute stream measures the sum of squares.
+//   direct    The process group sums the bucket where it is.
+//   staged    It sums copies in pinned or shared memory, in segments of 4 MiB that overlap.
+// With a sharded optimizer (Halves) a reduce-scatter precedes the update and an allgather follows.
+// If ranks share one copy of the parameters, a signal replaces the allgather.  RowExchange finds
+// the rows of a table that ranks touched, and may sum only these.  A staged bucket may leave the
+// device.  Start frees its memory, and Bring copies the sum elsewhere.
 #pragma once
 
 #include <memory>
@@ -25,61 +25,58 @@ class GradientSync {
  public:
   enum class Halves : uint8_t {
     kNone,     // whole sums
-    kGather,   // StartGather gives this rank's part of the bucket to all others
-    kOneCopy,  // what was made of it they have: StartGather tells that it is there
+    kGather,   // StartGather sends this rank's shard of the bucket to all others
+    kOneCopy,  // ranks share the new values: StartGather only signals them
   };
-  // buckets, sums (F64, one a bucket) and scratch (kSumSquaresScratchBytes): device memory that
-  // outlives the result, as device and communication do.  An error of communication may leave a
-  // copy or a sum running in that memory: then the process must end.  With halves, of several
-  // ranks, rank r's part of a bucket is EqualPart(elements, ranks, r).  summed: by bucket, where
-  // the sum of one that leaves comes to, likewise; null, or none at all: it stays where it is.
-  // Errors: those of allocation.
+  // `buckets`, `sums` (F64, one a bucket) and `scratch` (kSumSquaresScratchBytes) are device
+  // memory.  A bucket with a tensor in `summed` leaves, and its sum comes there.  All arguments
+  // outlive the result.  With halves, rank r's shard of a bucket is EqualPart(elements, ranks, r).
+  // After an error of communication the process must end, as copies or sums may still use the
+  // memory.  Errors: those of allocation.
   static absl::StatusOr<std::unique_ptr<GradientSync>> Create(
       Device& device, ProcessGroup& communication, std::vector<Tensor> buckets, Tensor sums,
       void* scratch, Halves halves = Halves::kNone, std::vector<Tensor> summed = {});
 
-  // The bucket is of this table's gradient, whose touched rows are found with the sum.  Both
-  // outlive the object.  Errors: those of allocation.
+  // Makes the sum of `bucket`, which is this table's gradient, find the touched rows too.  `table`
+  // and `memory` outlive the object.  Errors: those of allocation.
   absl::Status FindRows(int bucket, Device& device, const TouchedTable& table,
                         const Net::TableTensors& memory);
 
-  ~GradientSync();  // waits for sums under way
+  ~GradientSync();  // waits for sums in progress
 
-  // Says in errors whose gradients the bucket's are: the same on all ranks.
+  // Sets the names of the bucket's parameters for errors.  They must be the same on all ranks.
   void Name(int bucket, const std::string& parameters);
 
-  // True of one rank: Start only enqueues work on the compute stream, the same in each step, and
-  // none of what follows it is called.
+  // True for one rank.  Start then only enqueues, the same in each step, and no Finish is needed.
   bool on_stream() const { return how_ == How::kAlone; }
 
-  // The gradients of `bucket` are on `compute`: starts its sum, or the first half of it.  What
-  // comes after on `compute` may use the place of one that leaves.
+  // Starts the bucket's sum, or its first half.  Precondition: its gradients are on `compute`.
+  // Later work on `compute` may reuse the memory of a bucket that leaves.
   absl::Status Start(int bucket, Stream& compute);
 
-  // With halves, after Finish: what this rank makes of its part of the bucket is on `compute`, and,
-  // with kGather, lies in it, or where its sum came to.  Starts giving it to the others.
+  // With halves, after Finish, starts to send this rank's updated shard to the others.
+  // Precondition: the update is on `compute`.  With kGather, it is in the bucket, or in `summed` if
+  // that leaves.
   absl::Status StartGather(int bucket, Stream& compute);
-  // Whether the bucket was started and not finished.
   bool under_way(int bucket) const { return buckets_[bucket].under_way; }
-  // Takes what has come of a bucket under way; whether that is all, and Finish would return at
-  // once.  Errors: as Finish's.
+  // Receives the segments that have arrived.  Returns whether Finish would not block.
+  // Errors: as Finish's.
   absl::StatusOr<bool> Arrived(int bucket);
-  // Of a bucket under way, in any order: what comes after on `compute` finds it, or this rank's
-  // part of it, summed over all ranks.  Blocks until the ranks' sum is there.  Returns the sum of
-  // squares of the summed gradients that it finds, not finite if one of them is not.  After
-  // StartGather it finds what all ranks have made, and returns a finite number.  Errors: those of
-  // the reduction.
+  // Blocks until the sum of a bucket in progress has arrived.  Buckets may finish in any order.
+  // Later work on `compute` finds the sum, or this rank's shard of it, unless the bucket leaves.
+  // Returns its sum of squares, which is not finite if an element is not.  After StartGather,
+  // `compute` finds all ranks' values, and the result is finite.  Errors: those of the reduction.
   absl::StatusOr<double> Finish(int bucket, Stream& compute);
-  // Of a bucket that leaves, after Finish, which does not do it: what comes after on `compute`
-  // finds in `summed` what Finish has found.  gathered: after StartGather.  Enqueues the same each
-  // time.
+  // Enqueues the copy of Finish's result to `summed`, the same each time, for a bucket that leaves.
+  // `gathered` tells whether StartGather preceded that Finish.
   absl::Status Bring(int bucket, bool gathered, Stream& compute) const;
-  // With halves: what UploadSums needs of the other ranks.  Blocks.  Errors: those of ranks.
+  // With halves, before UploadSums, adds the ranks' sums of squares.  Blocks.
+  // Errors: those of ranks.
   absl::Status AddSumsOfParts();
-  // Enqueues, the same each time, the upload of what Finish has returned for all buckets.
+  // Enqueues the upload of all buckets' sums of squares, the same each time.
   absl::Status UploadSums(Stream& compute) const;
 
-  // F64, of device memory: one rank's since Start, several ranks' since UploadSums.
+  // F64 in device memory.  Valid after Start on one rank, after UploadSums on several.
   const double* sums() const { return sums_.as<double>(); }
   int buckets() const { return static_cast<int>(buckets_.size()); }
 
@@ -90,39 +87,39 @@ class GradientSync {
     kStaged,  // it sums copies
   };
   struct Segment {
-    // In errors; of halves, all that is the same on all ranks of the first, and of the second.
+    // For errors.  With halves, also all that must be equal on all ranks in each half.
     std::string label, gather_label = {};
-    Tensor device, summed;         // where it is, and what the process group sums
-    Tensor back;                   // where the sum comes to: `device`, unless it leaves
-    std::unique_ptr<Event> ready;  // staged: the copy has come out
+    Tensor device, summed;         // the bucket's memory, and the memory that is summed
+    Tensor back;                   // receives the sum: `device`, unless the bucket leaves
+    std::unique_ptr<Event> ready;  // staged: the copy to host is complete
     ProcessGroup::Ticket ticket = 0;
   };
   struct Bucket {
     Tensor whole;
-    bool leaves = false;  // then `compute` copies, and none else uses its places
+    bool leaves = false;  // then only `compute` copies it
     std::vector<Segment> segments;
-    std::unique_ptr<Event> computed;  // its gradients are all there
-    std::unique_ptr<Event> arrived;   // staged: the sums have come back
+    std::unique_ptr<Event> computed;  // its gradients are complete
+    std::unique_ptr<Event> arrived;   // staged: the sums are on the device
     bool under_way = false;
-    size_t taken = 0;    // segments whose sums have come, and are on their way back
-    double squares = 0;  // of those
-    // Of a table, of one rank and of several:
+    size_t taken = 0;    // segments whose sums have arrived
+    double squares = 0;  // of these segments
+    // For a table only: `table` on one rank, `rows` on several.
     Net::TableTensors table = {};
     std::unique_ptr<RowExchange> rows;
-    // Of halves, which are of one segment:
-    ElementRange own;  // this rank's part
+    // For halves only, which have one segment.
+    ElementRange own;  // this rank's shard
     bool gathering = false;
-    double nothing = 0;  // its sum over ranks tells that all of them have come
+    double nothing = 0;  // summed over ranks as kOneCopy's signal
   };
 
   GradientSync(ProcessGroup& communication, Tensor sums, void* scratch, Halves halves)
       : communication_(communication), halves_(halves), sums_(sums), scratch_(scratch) {}
   bool in_halves() const { return halves_ != Halves::kNone; }
-  // staged: where its copies come.
+  // The bucket's copies are in `staged`.
   absl::Status AddBucket(Device& device, const Tensor& tensor, const Tensor& summed,
                          std::byte* staged);
   absl::Status Begin(Bucket& bucket, int urgency, Stream& compute);
-  // The exchange of a table's rows that goes with what is under way; null: none.
+  // The exchange of a table's rows that accompanies the operation in progress, or null.
   static RowExchange* Rows(const Bucket& bucket) {
     return bucket.gathering ? nullptr : bucket.rows.get();
   }
@@ -132,11 +129,11 @@ class GradientSync {
   const Halves halves_;
   How how_ = How::kAlone;
   std::unique_ptr<Stream> out_, back_;  // staged: device to host, host to device
-  Buffer staging_;                      // pinned; empty if ranks share the copies' memory
+  Buffer staging_;                      // pinned; empty if ranks share memory for copies
   const Tensor sums_;
   void* const scratch_;
   Buffer host_sums_;                   // pinned
-  std::vector<double> sums_of_parts_;  // of halves: by rank, then bucket
+  std::vector<double> sums_of_parts_;  // halves: by rank, then bucket
   std::vector<Bucket> buckets_;
 };
 

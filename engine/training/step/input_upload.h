@@ -1,8 +1,8 @@
-// input_upload.h: batches on their way into a net's inputs, on a stream of their own and ahead of
-// need: while a step computes, the next one's batch is copied beside it.
+// input_upload.h: copies batches to a net's inputs.  Used by one thread.
 //
-// Steps take turns between lanes; each has device memory for a batch, as the plan gives it.  Where
-// it gives none, a batch is copied straight into the inputs.  Used by one thread.
+// A stream of its own copies the next batch while an iteration computes.  Iterations alternate
+// between lanes, each with planned device memory.  If the plan gives none, a batch is copied
+// straight into the inputs.
 #pragma once
 
 #include <memory>
@@ -18,19 +18,19 @@ class InputUpload {
   // device and net must outlive the result.  Errors: those of streams and events.
   static absl::StatusOr<InputUpload> Create(Device& device, const Net& net);
 
-  // Starts the upload, one copy; what comes after on `compute` finds it finished.  The step that
-  // used the lane before must be over.  The batch must stay until this one is.
+  // Starts the upload.  Later work on `compute` finds it complete.  The batch must stay until its
+  // iteration is over.  Precondition: the iteration that used the lane before is over.
   absl::Status Start(int lane, const Batch& batch, Stream& compute);
-  // Enqueues what brings the lane's batch into the net's inputs, looking pixels up in the net's
-  // pixel_values; with the same arguments each time.  net: Create's, or the same one as planned for
-  // another iteration.
+  // Enqueues the copy of the lane's batch to the net's inputs, looking pixels up in pixel_values.
+  // The same each time.  `net` is Create's, or the same net as planned for another kind of
+  // iteration.
   absl::Status Deliver(int lane, Stream& compute, const Net& net) const;
 
  private:
   explicit InputUpload(const Net& net) : net_(&net) {}
 
   const Net* net_;
-  std::unique_ptr<Stream> copies_;                // null: straight
+  std::unique_ptr<Stream> copies_;                // null: batches are copied straight to the inputs
   std::vector<std::unique_ptr<Event>> uploaded_;  // by lane
 };
 

@@ -1,10 +1,9 @@
-// row_exchange.h: which rows of a table several ranks' batches have touched, and, where that is
-// less to send than a sum of the whole gradient, those rows' sums.
+// row_exchange.h: finds the rows of a table that all ranks touched, and may sum only these rows.
 //
-// Each rank tells which rows it has touched (a sum in which all others' places are 0) and gives its
-// values of them to all (an allgather); each adds them in the order of ranks, in AccumulateType,
-// and rounds once: the same bits on all.  Bytes sent: N-1 times a rank's rows.  Through pinned
-// memory, whatever the device.  Used by the thread that owns the compute stream.
+// A sum announces the rows, with 0 for other ranks' entries.  An allgather sends their values.
+// Each rank adds values in the order of ranks, in AccumulateType, and rounds once.  So all get the
+// same bits.  A rank sends N-1 times the bytes of its rows.  All goes through pinned memory.  Used
+// by the compute stream's thread.
 #pragma once
 
 #include <array>
@@ -20,8 +19,8 @@ namespace gyre {
 
 class RowExchange {
  public:
-  // memory: of the table; gradient: of it, flat.  All arguments outlive the result.  Errors: those
-  // of allocation.
+  // `memory` and `gradient`, which is flat, are the table's.  All arguments outlive the result.
+  // Errors: those of allocation.
   static absl::StatusOr<std::unique_ptr<RowExchange>> Create(Device& device,
                                                              ProcessGroup& communication,
                                                              const TouchedTable& table,
@@ -29,17 +28,17 @@ class RowExchange {
                                                              Tensor gradient);
 
   bool sends_values() const { return table_.sent_by_rows; }
-  // In errors; before Start, the same on all ranks.
+  // Sets the parameter's name for errors, before Start.  It must be the same on all ranks.
   void Name(const std::string& parameter);
-  // The indices of the step and the gradient are on `compute`.  The same calls on all ranks.
+  // Precondition: the step's indices and gradient are on `compute`.  All ranks make the same calls.
   absl::Status Start(Stream& compute, int urgency);
   // Whether Finish would return at once.  Errors: as Finish's.
   absl::StatusOr<bool> Arrived();
-  // Blocks until then.
+  // Blocks until Finish would return at once.
   absl::Status Await();
-  // Once after Start: what comes after on `compute` finds the rows of all ranks and, if they were
-  // sent, their sums in the gradient.  Returns these' sum of squares, else 0.  Blocks.  Errors:
-  // those of ranks.
+  // Called once after each Start.  Blocks until the exchange is complete.  Later work on `compute`
+  // finds all ranks' rows and, if values were sent, their sums in the gradient.  Returns the sums'
+  // sum of squares, else 0.  Errors: those of ranks.
   absl::StatusOr<double> Finish(Stream& compute);
 
  private:
@@ -56,13 +55,13 @@ class RowExchange {
   const Tensor gradient_;
   std::string names_label_, values_label_;
   std::unique_ptr<Event> ready_;
-  // Pinned.  What ranks tell and give, by rank; what goes back to the device.
+  // Pinned.  names_ and values_ hold all ranks' entries.  rows_ and sums_ are uploaded.
   Buffer names_, values_, rows_, sums_;
   std::array<ProcessGroup::Ticket, 2> tickets_ = {};
   int sent_ = 0, taken_ = 0;
-  // Of the rows found: the places in names_ of the ranks that have one, chained in their order.
+  // By row found: its first and last entry in names_.  next_ chains them in the order of ranks.
   std::vector<int32_t> first_, last_, next_;
-  std::vector<int32_t> found_;  // by row of the table; -1: not
+  std::vector<int32_t> found_;  // by row of the table: index in first_; -1: not found
   std::vector<double> squares_;
 };
 

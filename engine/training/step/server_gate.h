@@ -1,8 +1,7 @@
-// server_gate.h: the update gate of owners in bsp.  Once a step's gradients are summed and before
-// they are applied each owner measures its parts' pieces (RunShape::MeasuredRanges), and all ranks
-// tell each other: so all have the sums of squares that `direct` has, and make of them the same.
+// server_gate.h: the update gate of a parameter server in bsp.  Used by the stream's thread.
 //
-// Used by the thread that owns the stream; what it has found is for whoever applies.
+// Between a step's sums and their updates, owners measure their ranges (RunShape::MeasuredRanges).
+// All ranks exchange the sums of squares and compute one result, with the bits of `direct`.
 #pragma once
 
 #include <memory>
@@ -17,28 +16,28 @@ namespace gyre {
 
 class ServerGate {
  public:
-  // device: where the server's rows lie, with a stream of it.  All arguments outlive the result.
-  // Precondition: the server is gated, and its tables are the model's buckets.  Errors: those of
-  // allocation.
+  // The server's rows are on `device`, and `stream` is one of its streams.  All arguments outlive
+  // the result.  Precondition: the server is gated, and its tables are the model's buckets.
+  // Errors: those of allocation.
   static absl::StatusOr<std::unique_ptr<ServerGate>> Create(const Model& model,
                                                             const Optimizer& optimizer,
                                                             Device& device, Stream& stream,
                                                             ParameterServer& server);
 
-  // Of a dynamic loss scale, as PassGate's.
+  // Sets the dynamic loss scale that PassGateOnHost updates.
   void SetLossScale(const LossScaleState& state) { loss_scale_ = state; }
 
-  // All has been sent of the step; on all ranks.  Blocks until all ranks know the sums of squares,
-  // then lets owners apply what they have.  Does nothing after a step that has diverged: no rank
-  // makes another one.  Errors: those of ranks.
+  // Blocks until all ranks know the sums of squares, then lets owners apply theirs.
+  // Precondition: all ranks call it, after all gradients of the step were sent.  After a step that
+  // diverged, which is the last, it measures nothing.  Errors: those of ranks.
   absl::Status Pass(int64_t step);
 
-  // What Pass has found: F64 in pinned host memory, by bucket; and has made of it.
+  // The results of Pass.  The sums are F64 in pinned host memory, by bucket.
   const double* sums() const { return reinterpret_cast<const double*>(sums_.data()); }
   const GradientReport& report() const { return block_.gradients; }
-  // Of the update: gradient_scale, skip, decay and correction.
+  // Owners use its gradient_scale, skip, decay and correction, the only fields set.
   const UpdateScalars& update() const { return update_; }
-  // A gradient is not finite, which no smaller loss scale will help.
+  // Whether a gradient is not finite and no smaller loss scale will help.
   bool diverged() const;
 
  private:
@@ -54,14 +53,13 @@ class ServerGate {
   LossScaleState loss_scale_;
   UpdateGate gate_;
   struct MeasuredRange {
-    int bucket = 0, number = 0;  // index into its MeasuredRanges
+    int bucket = 0, number = 0;  // index into the bucket's MeasuredRanges
   };
-  std::vector<std::vector<MeasuredRange>> pieces_;  // by rank: those that it owns
-  std::vector<std::vector<double>> of_ranks_;       // likewise: their squares
-  // Of all of a bucket's pieces; and how many this rank owns.
-  std::vector<std::vector<double>> squares_of_;
-  std::vector<int64_t> own_;
-  Buffer ranges_, lanes_, squares_, scratch_;  // of these; device memory
+  std::vector<std::vector<MeasuredRange>> pieces_;  // by rank: the ranges that it owns
+  std::vector<std::vector<double>> of_ranks_;       // by rank: the sums of squares of pieces_
+  std::vector<std::vector<double>> squares_of_;     // by bucket, then range
+  std::vector<int64_t> own_;                        // by bucket: ranges that this rank owns
+  Buffer ranges_, lanes_, squares_, scratch_;       // device memory, for own_
   Buffer sums_;
   StepScalars block_;
   UpdateScalars update_;

@@ -1,27 +1,23 @@
-// server_sync.h: a step's gradients to the owners of the parameters, and what these have made of
-// them back: training by a parameter server, in place of sums over ranks.
+// server_sync.h: trains by a parameter server.  Used by the compute stream's thread.
 //
-// A bucket is a table.  Its gradients leave its memory when backward has them; from then on, until
-// the next forward has taken them, its new values come to the same place.  Where the net pages they
-// leave in a step of its trace, and come in another, to a place that it has for that step: copies
-// are on the compute stream, and nothing moves in the background there.  Each rank owns the part
-// of each bucket whose optimizer's state it has (UpdatedPart), applies what all send for it, and
-// has the latest values of it beside its own worker's, which may be older.
+// A bucket is a table.  Its gradients are sent to owners when backward has completed them.  New
+// values return to the same memory before the next forward reads them.  With paging both are steps
+// of the trace, on the compute stream, and no copy runs in the background.  A rank owns the shard
+// that UpdatedPart returns, with the optimizer's state, and applies all ranks' gradients to it.
+// The owner has the shard's latest values.  Its own worker's values may be older.  The last ranks
+// may only own.  Then workers' shards are smaller, and a server's link carries no more than a
+// worker's.  If the server is in host memory, so is the optimizer's state.  The model holds it
+// while no rank steps.
 //
-// The last ranks may only own: then the others' parts are so much smaller that all send as much.
+// When an owner updates:
+//   bsp         once a step, by the sum of all ranks' gradients: the bits of `direct`
+//   ssp, async  N times a step of N workers, by each worker's gradient as it arrives
+// In ssp and async a gradient counts N times, as its expectation is the whole batch's.  The
+// learning rate, and hence the decay, is divided by N.
 //
-// Where the server is in host memory, so is the optimizer's state: the model has it while no rank
-// steps.
-//
-// In bsp an owner updates by the sum of all ranks' gradients, once a step: the bits of `direct`.
-// Otherwise by each rank's as it comes, N updates a step of N ranks: with N times its gradient,
-// whose expectation is the whole batch's, and an Nth of the learning rate, hence of the decay.
-//
-// Where gradients are clipped, or a step may be skipped, owners in bsp wait for a ServerGate.
-// Otherwise each rank does it with its own before it sends them: one that it skips it sends
-// spoilt (ScaleOrSpoil), and no owner applies.
-//
-// Used by the thread that owns the compute stream.
+// Who clips, or skips a step:
+//   bsp         the owners, together (ServerGate)
+//   ssp, async  each worker, before it sends; owners drop a skipped gradient (ScaleOrSpoil)
 #pragma once
 
 #include <functional>
@@ -37,11 +33,11 @@ namespace gyre {
 
 class ServerSync {
  public:
-  // The rate of a step: of another rank's, which may be ahead of this one's.
+  // The learning rate of a step.  Another rank's step may be ahead of this rank's.
   using LearningRate = std::function<double(int64_t step)>;
 
-  // All arguments outlive the result.  Preconditions: the model's shape has a server, no
-  // lazy tables.  Errors: those of allocation.
+  // All arguments outlive the result.  Errors: those of allocation.
+  // Precondition: the model's shape has a server, and no table is lazy.
   static absl::StatusOr<std::unique_ptr<ServerSync>> Create(const Model& model,
                                                             const Optimizer& optimizer,
                                                             LearningRate learning_rate,
@@ -49,32 +45,34 @@ class ServerSync {
                                                             ProcessGroup& communication);
   ~ServerSync();
 
-  // Of all that follows: errors of ranks.
-
-  // Once, ahead of the first step, whose number this is: owners begin with the parameters that all
-  // ranks have.  Blocks.
+  // The functions below return the errors of ranks.
+  //
+  // Called once, before the first step, whose number is `step`.  Owners start from the ranks'
+  // common parameters.  Blocks.
   absl::Status Begin(int64_t step);
   bool begun() const { return begun_; }
 
-  // What comes next on the compute stream finds the new values in the bucket's memory; `use`
-  // enqueues what takes them.  Once a step: again it does nothing.  Blocks until they are here.
+  // Blocks until the bucket's new values have arrived, then calls `use`, which enqueues their
+  // consumer.  Later work on the compute stream finds them in the bucket's memory.  A second call
+  // in a step does nothing.
   absl::Status Take(int bucket, const std::function<absl::Status()>& use);
-  // The bucket's gradients are on the compute stream.
+  // Sends the bucket's gradients.  Precondition: they are on the compute stream.
   absl::Status Push(int bucket);
-  // In bsp, gated, on all ranks, after the pushes: as ServerGate::Pass.
+  // Calls ServerGate::Pass.  Precondition: bsp, gated, on all ranks, after all pushes of the step.
   absl::Status PassGate() { return gate_->Pass(first_step_ + server_->clock()); }
   const ServerGate* gate() const { return gate_.get(); }  // null: not in bsp, or not gated
-  // Ahead of Begin: of a dynamic loss scale, where a run goes on.
+  // Sets a dynamic loss scale where a run resumes, before Begin.
   void SetLossScale(const LossScaleState& state);
-  // The step has pushed all buckets.
+  // Ends the step, after the pushes of all buckets.
   absl::Status EndStep();
 
-  // All ranks are after the same step: blocks until every owner has applied all of it, and gives
-  // all parameters to all ranks.
+  // Blocks until every owner has applied the step, then gives all parameters to all ranks.
+  // Precondition: all ranks have ended the same step.
   absl::Status Settle();
-  // Settled; nothing follows.
+  // Ends the server.  Precondition: settled.
   absl::Status Stop();
-  // All ranks have found that nothing can follow, some a step later than others.
+  // Ends the server if all ranks found that training cannot continue, some a step later than
+  // others.
   absl::Status Abandon() { return server_->Abandon(); }
 
  private:
@@ -82,22 +80,22 @@ class ServerSync {
 
   ServerSync(const Model& model, Stream& compute);
 
-  // Enqueues the way of the optimizer's state of this rank's parts between the model's memory and
-  // the server's, where that is host memory.
+  // Enqueues copies of this rank's optimizer state between the model and a server in host memory.
   absl::Status CopySlots(bool to_server);
 
   const Model& model_;
   Stream& compute_;
-  std::unique_ptr<Device> host_;         // where rows lie in host memory; else null
-  std::unique_ptr<Stream> host_stream_;  // of it
-  // Where rows lie: an UpdateScalars a bucket; then how many were dropped of each chunk, I64.
+  std::unique_ptr<Device> host_;         // null unless the server is in host memory
+  std::unique_ptr<Stream> host_stream_;  // of host_
+  // In the server's memory.  An UpdateScalars a bucket, then each chunk's I64 count of dropped
+  // gradients.
   Buffer scalars_;
   std::vector<std::unique_ptr<Update>> updates_;  // by bucket
-  std::unique_ptr<ParameterServer> server_;       // uses them
+  std::unique_ptr<ParameterServer> server_;       // uses updates_
   std::unique_ptr<ServerGate> gate_;
-  int64_t first_step_ = 0, skipped_ = 0;  // skipped: ahead of it
+  int64_t first_step_ = 0, skipped_ = 0;  // skipped: steps before first_step_
   std::vector<int> reads_, pushes_;       // by bucket
-  std::vector<int64_t> taken_;            // by bucket: in how many steps
+  std::vector<int64_t> taken_;            // by bucket: number of steps that took it
   bool begun_ = false;
 };
 

@@ -1,21 +1,19 @@
-// training_step.h: one iteration of training, as the data travels: upload, forward, backward with
-// each bucket's reduction under the rest of it, clipping, the optimizer.
+// training_step.h: one training iteration, from upload to update.  Used by the thread that made it.
 //
-// An iteration is enqueued whole, and its result is looked at later, so that a device never waits
-// for the host; from the third of a lane on it is replayed.  They take turns between two lanes,
-// each with memory of its own for what comes in and goes out.  A step is one iteration, or as many
-// as RunShape::accumulate says: all add to the mean of their gradients, and the last of them sums
-// this over the ranks and updates.  Used by the thread that made it.
+// Start enqueues an iteration and Finish reads its result later, so the device never waits.
+// Terms:
+//   iteration  one pass of this rank over one batch
+//   step       RunShape::accumulate iterations, whose mean gradient the last one sums and applies
+//   lane       what one iteration in flight uses: buffers, device memory and graphs
 //
-// Ranks that clip or may skip the step, which needs all sums (UpdateGate), update at the end of the
-// iteration.  Else one rank updates each bucket right behind the backward that completes it, where
-// the plan has that on the host in pages, beside what follows; and several do so when its sum is
-// found to have come: as the next buckets are started, or in a wait: for what the next iteration's
-// forward first reads, or Finish's.  Where nets page, updates have fixed places in the trace, and
-// wait for their sums there.  Ranks that share out the optimizer each update their part of a bucket
-// at the end of the iteration, and take the others' parts as late: all ranks must ask for these in
-// the same order.  With a parameter server owners update on their own, and a rank takes what comes
-// of it as late.
+// When a bucket is updated.  The first row that applies:
+//   parameter server               by its owner; new values come before the next forward reads them
+//   sharded optimizer              after backward, each rank its own shard of the bucket
+//   clip_norm, dynamic loss scale  after backward, when all sums are known (UpdateGate)
+//   one rank                       after the backward that completes it, on the device or the host
+//   several ranks, paged           at a fixed step of the trace, which waits for the sum
+//   several ranks                  when its sum arrives, before the next forward reads its values
+// A sharded optimizer clips before it updates.  All ranks request the other shards in one order.
 #pragma once
 
 #include <memory>
@@ -32,64 +30,61 @@
 
 namespace gyre {
 
-// What to do about numbers that are not finite.
 inline constexpr char kDivergenceAdvice[] =
     "lower learning_rate.base, warm up, or set optimizer.clip_norm";
 
 class TrainingStep {
  public:
-  // replay: false to enqueue each step anew, for comparison.  learning_rate: with a parameter
-  // server alone, in place of Start's.  All arguments outlive the result;
-  // `stream` belongs to the calling thread.  Errors: those of allocation.
+  // Without `replay` each iteration is enqueued anew.  Only a parameter server uses
+  // `learning_rate`.  All arguments outlive the result.  Errors: those of allocation.
   static absl::StatusOr<std::unique_ptr<TrainingStep>> Create(
       const Model& model, const Optimizer& optimizer, Device& device, Stream& stream,
       ProcessGroup& communication, bool replay = true,
       const ServerSync::LearningRate& learning_rate = nullptr);
   ~TrainingStep() { (void)stream_.Synchronize(); }  // steps in flight touch its memory
 
-  // A dynamic loss scale, as the last update that is finished leaves it: initially as the model's
-  // shape has it, without steps.  To be set where a run goes on, before anything is in flight.
+  // Sets a dynamic loss scale where a run resumes.  Precondition: nothing is in flight.
   absl::Status SetLossScale(const LossScaleState& state);
+  // The scale after the last update that Finish returned.  Initially that of the model's shape.
   const LossScaleState& loss_scale() const { return loss_scale_; }
 
-  // Enqueues an iteration of step number `step`, from 0.  Waits for sums of the iteration before,
-  // as its parameters are needed, and for its own with clipping, a dynamic loss scale or a sharded
-  // optimizer.
-  // learning_rate: none where another batch of the step follows. The batch's memory must stay until
-  // the iteration is finished.  Precondition: fewer than kMostStepsInFlight in flight.  Errors:
-  // those of layers and ranks.
+  // Enqueues an iteration of step number `step`, from 0.  The batch stays in memory until its
+  // Finish.  `learning_rate` is none if another batch of the step follows.  Blocks for the previous
+  // iteration's sums, or the server's values, when forward needs the parameters.  Blocks for its
+  // own sums with clipping, a dynamic loss scale, a sharded optimizer or paging.
+  // Precondition: fewer than kMostStepsInFlight in flight.  Errors: those of layers and ranks.
   absl::Status Start(const Batch& batch, int64_t step, std::optional<double> learning_rate);
-  // Likewise of one rank whose model pages, and an iteration that updates: its steps one by one.
-  // Returns what each took, in seconds, by step of the trace.
+  // Start, with a pause after each step of the trace.  Returns the seconds of each of these steps.
+  // Precondition: one rank, a paged model, an iteration that updates.
   absl::StatusOr<std::vector<double>> StartTimed(const Batch& batch, int64_t step,
                                                  double learning_rate);
-  // In place of it on a rank of a parameter server that runs no batch: of a step that updates.
-  // Errors: those of ranks; Internal for a gradient that is not finite, as Finish's.
+  // Replaces Start, for a step that updates, on a rank of a parameter server that runs no batch.
+  // Errors: those of ranks, and Internal for a gradient that is not finite, as Finish's.
   absl::Status StartServing(int64_t step);
   int in_flight() const { return in_flight_; }
-  // With none in flight, after the same step on all ranks: with a parameter server, gives all ranks
-  // all parameters as they are now; and ends it.  Errors: those of ranks.
+  // Both are for a parameter server, after the same step on all ranks, with nothing in flight.
+  // Settle gives all ranks all parameters' values.  Stop ends the server.  Errors: those of ranks.
   absl::Status Settle();
   absl::Status Stop();
-  // In place of these where all ranks have found a number that is not finite.
+  // Replaces Settle and Stop if all ranks have found a number that is not finite.
   absl::Status Abandon() {
     return served() && server_->begun() ? server_->Abandon() : absl::OkStatus();
   }
-  // Of the graphs that replay a step on a GPU; 0: none do.
+  // Nodes of a GPU's graphs, or 0 if no graph replays a step.
   size_t graph_nodes() const;
-  // Why steps are not replayed, if the device could not capture them; else OK.
+  // The reason if the device could not capture a step, else OK.
   const absl::Status& refusal() const { return lanes_[0].update->refusal(); }
 
-  // Waits for the earliest one in flight, its sums included.  Returns its metrics on this rank, F64
-  // {sum, count} for each of MetricsOf, valid until the next Start.  The stream has its updates,
-  // even where a gradient is not finite.  Errors: those of ranks; InvalidArgument for bad data,
-  // naming layer and sample; Internal for a gradient that is not finite, naming the parameters of
-  // its bucket, unless a lower loss scale may help: then the update has been skipped.
+  // Blocks until the earliest iteration in flight is over, its sums included.  The stream has its
+  // updates, even if a gradient is not finite.  Returns this rank's metrics, F64 {sum, count} for
+  // each of MetricsOf, valid until the next Start.
+  // Errors: those of ranks.  InvalidArgument for bad data, naming layer and sample.  Internal for a
+  // gradient that is not finite, naming its bucket's parameters.  If a lower loss scale may help,
+  // the update is skipped instead.
   absl::StatusOr<Tensor> Finish();
-  // Finish, or StartServing, has found a gradient that is not finite: so it has on every rank.
+  // Whether Finish or StartServing found a gradient that is not finite, as every rank then does.
   bool diverged() const { return diverged_ && !gates_alone(); }
-  // Finish has found an update that is skipped: by all ranks, or, with a server that is not in bsp,
-  // by this one.
+  // Whether Finish found a skipped update.  Ranks skip alone only with a server that is not in bsp.
   bool skipped() const { return skipped_; }
 
  private:
@@ -97,9 +92,9 @@ class TrainingStep {
     StepBuffer buffer;
     std::unique_ptr<Event> done;
     std::unique_ptr<StepGraph> accumulate, update;
-    std::vector<std::unique_ptr<StepGraph>> updates;  // if defers(): by bucket
-    std::optional<int> bad_bucket = {};               // likewise: the first
-    bool updating = false;                            // the iteration ends its step
+    std::vector<std::unique_ptr<StepGraph>> updates;  // by bucket, if defers()
+    std::optional<int> bad_bucket = {};               // the first one, if defers()
+    bool updating = false;                            // the iteration is its step's last
     Batch batch = {};
   };
 
@@ -118,11 +113,11 @@ class TrainingStep {
   bool sharded() const { return model_.plan().options.shape.shard_optimizer; }
   bool served() const { return server_ != nullptr; }
   bool gates_alone() const { return model_.plan().options.shape.gates_alone(); }
-  // Where steps are paged, the update has its place in their order.
+  // Not if steps are paged: the trace then fixes the update's step.
   bool updates_on_arrival() const {
     return !sync_->on_stream() && !gate_.holds() && !sharded() && !model_.plan().pages();
   }
-  // Whether something is left to do about a bucket when the iteration has been enqueued.
+  // Whether buckets are still to be finished after the iteration has been enqueued.
   bool defers() const { return updates_on_arrival() || sharded(); }
   absl::Status Start(const Batch& batch, int64_t step, std::optional<double> learning_rate,
                      const std::function<absl::Status(StepLane&)>& enqueue);
@@ -133,20 +128,19 @@ class TrainingStep {
   absl::Status EnterUpdate(int lane, int bucket, const StepGraph::Between& between,
                            const Net::Enter& enter);
   absl::Status Update(int lane, const StepGraph::Between& between, const Net::Enter& enter);
-  // A bucket's update in its place among the steps, where the plan has it.
+  // Runs the bucket's update steps in their places in the trace.
   absl::Status RunUpdate(int lane, int bucket, const StepGraph::Between& between,
                          const Net::Enter& enter);
-  // What this rank updates of a bucket in one of its tiles.
+  // One tile of a bucket, as this rank updates it.
   struct BucketViews {
-    std::vector<Tensor> slots;  // that the parameters' lie in
+    std::vector<Tensor> slots;  // `parameters` points into them
     std::vector<ParameterViews> parameters;
   };
   BucketViews ViewsOf(int bucket, int tile) const;
   absl::Status UpdateTile(int lane, int bucket, int tile);
   std::function<absl::Status()> HostUpdate(int lane, int bucket, int tile) const;
   absl::Status TakeValues(int bucket);
-  // With a server: a bucket whose gradients are on the stream, and how it leaves; the rest of an
-  // iteration that updates.
+  // The next three are for a server.  ReadyToServe follows the backward that completes a bucket.
   absl::Status ReadyToServe(int bucket, const StepGraph::Between& between, const Net::Enter& enter);
   absl::Status Push(int bucket, const StepGraph::Between& between);
   absl::Status EndStep(int lane, const StepGraph::Between& between, const Net::Enter& enter);
@@ -160,21 +154,21 @@ class TrainingStep {
   const Optimizer& optimizer_;
   const UpdateGate gate_;
   Stream& stream_;
-  const std::shared_ptr<Device> host_;  // of updates there
+  const std::shared_ptr<Device> host_;  // for updates on the host
   ProcessGroup& communication_;
   const Net::SumStatistic sum_statistic_;
   InputUpload upload_;
-  std::unique_ptr<GradientSync> sync_;  // with a server: of no buckets
+  std::unique_ptr<GradientSync> sync_;  // without buckets if there is a server
   std::unique_ptr<ServerSync> server_;  // null: none
   std::vector<StepLane> lanes_;
-  Pager* pager_;                                           // of the last iteration; null: none
+  Pager* pager_;  // the last iteration's; null: nothing pages
   std::array<UpdateScalars, kMostStepsInFlight> updates_;  // by lane
-  int summing_ = 0;                                        // the lane whose sums are under way
+  int summing_ = 0;                                        // lane whose sums are in progress
   int next_ = 0;                                           // lane
-  int64_t batch_ = 0;                                      // of a step: the next one's number
+  int64_t batch_ = 0;                                      // number of the step's next batch
   int in_flight_ = 0;
   bool diverged_ = false, skipped_ = false;
-  LossScaleState loss_scale_;  // of the last update finished
+  LossScaleState loss_scale_;  // after the last finished update
 };
 
 }  // namespace gyre

@@ -1,6 +1,6 @@
-// update_gate.h: what must be known of all gradients before, or beside, the update: whether they
-// are finite, and their norm.  With it the update is clipped, or left out.  Computed and used in
-// device memory, so that a step needs no answer from the device before it is enqueued whole.
+// update_gate.h: decides by the norm of all gradients whether an update is clipped or skipped.
+//
+// It works in device memory, so the host enqueues a whole step without waiting.
 #pragma once
 
 #include <optional>
@@ -11,56 +11,55 @@
 
 namespace gyre {
 
-// *sum <- the sum of the squares of the elements, added in double; not finite if an element is not,
-// or (F64 beyond 1e154) if the squares overflow.  gradient: any real dtype; scratch:
-// kSumSquaresScratchBytes.  All device memory.  Enqueues on stream.
+// *sum <- the sum of the squares of the elements of a real dtype, added in double.  *sum is not
+// finite if an element is not, or if the squares overflow (F64 beyond 1e154).  All is device
+// memory, and `scratch` has kSumSquaresScratchBytes.  Enqueues on stream.
 absl::Status SumSquares(Stream& stream, Tensor gradient, void* scratch, double* sum);
 
 struct UpdateGate {
-  std::optional<double> clip_norm = {};  // the most that the norm may be
-  // Of a dynamic loss scale: device memory, and the good steps in a row that double it.
+  std::optional<double> clip_norm = {};  // upper bound of the norm
+  // A dynamic loss scale in device memory.  It doubles after `growth_interval` good steps in a row.
   LossScaleState* loss_scale = nullptr;
   int64_t growth_interval = 0;
-  double shares = 1;  // the gradients are of the batch what its mean is of so many such
+  double shares = 1;  // the norm of the batch's gradient is so many times theirs
 
-  // Whether no update may begin before it is passed.
+  // Whether all gradients must be known before an update begins.
   bool holds() const { return clip_norm.has_value() || loss_scale != nullptr; }
 };
 
-// From the buckets' sums of squares to block->gradients and to update, one of block->updates: its
-// gradient_scale, which takes the loss's scale out and clips.  A dynamic loss scale goes on to the
-// next step; a gradient that is not finite has the update skipped, else it gets its correction, for
-// which skipped ones do not count.  All device memory.  Enqueues on stream.
+// Decides from the buckets' sums of squares.  All is device memory.  Enqueues on stream.  Sets
+// block->gradients, and gradient_scale of `update`, one of block->updates, which removes the loss
+// scale and clips.  A dynamic loss scale advances to the next step, and a gradient that is not
+// finite sets update->skip.  Other updates get their correction, for which skipped steps do not
+// count.
 absl::Status PassGate(Stream& stream, const UpdateGate& gate, const double* sums, int buckets,
                       UpdateScalars* update, StepScalars* block);
 
-// The same at once, of host memory.
+// The same on the calling thread, in host memory.
 void PassGateOnHost(const UpdateGate& gate, const double* sums, int buckets, UpdateScalars* update,
                     StepScalars* block);
 
-// squares[i] <- the sum of squares of elements `pieces[i]`, as AddAll (distributed/collectives)
-// adds them, of a bucket's part that begins with its element `first`.  lanes: kSquareLanes a piece.
-// All device memory.  Enqueues on stream.
+// squares[i] <- the sum of squares of elements pieces[i] of a bucket, in AddAll's order
+// (distributed/collectives).  `part` has the bucket's elements from `first` on, and `lanes` has
+// kSquareLanes a range.  All is device memory.  Enqueues on stream.
 absl::Status SumSquaresOfRanges(Stream& stream, Tensor part, int64_t first,
                                 const ElementRange* pieces, int64_t count, double* lanes,
                                 double* squares);
 
-// What a rank sends that clips and skips by itself: gradient <- gradient * update->gradient_scale,
-// or, where report->bad_bucket or update->skip says so, all NaN: it is to be dropped.
-// update and report: device memory.  Enqueues on stream.
+// gradient <- gradient * update->gradient_scale.  A rank that clips and skips alone does so before
+// it sends.  If report->bad_bucket or update->skip says so, gradient <- NaN, and the owner drops
+// it.  `update` and `report` are device memory.  Enqueues on stream.
 absl::Status ScaleOrSpoil(Stream& stream, Tensor gradient, const UpdateScalars* update,
                           const GradientReport* report);
 
-// What takes it: *to <- value; if the gradient is one to be dropped to->skip, counted in *dropped,
-// else with the correction of update `number` less those that were dropped.  gradient is not empty.
-// But for value, device memory.  Enqueues on stream.
+// *to <- value, before an owner applies such a gradient.  A gradient to be dropped sets to->skip
+// and increments *dropped.  Other updates get the correction of update `number` less *dropped.  All
+// but `value` is device memory, and the gradient is not empty.  Enqueues on stream.
 absl::Status SetUpdateUnlessSpoilt(Stream& stream, Tensor gradient, const UpdateScalars& value,
                                    int64_t number, int64_t* dropped, UpdateScalars* to);
 
-// *state <- value.  Enqueues on stream.
+// Both store `value` in device memory.  Enqueues on stream.
 absl::Status SetLossScale(Stream& stream, const LossScaleState& value, LossScaleState* state);
-
-// *update <- value.  Likewise.
 absl::Status SetUpdate(Stream& stream, const UpdateScalars& value, UpdateScalars* update);
 
 }  // namespace gyre

@@ -1,5 +1,4 @@
-// activation_fusion.h: where a net's activations are computed: what another order of layers saves,
-// and what the layer ahead applies as it stores its output.
+// activation_fusion.h: moves activations behind poolings, or into the layer that precedes them.
 #pragma once
 
 #include <limits>
@@ -10,16 +9,16 @@
 
 namespace gyre {
 
-// What a layer may apply to its output for the one after it.
+// An activation that a layer may apply to its output for the next layer.
 struct OutputActivation {
   Activation kind = Activation::kNone;
-  double max = std::numeric_limits<double>::quiet_NaN();  // of a ReLU; NaN: no bound
+  double max = std::numeric_limits<double>::quiet_NaN();  // a ReLU's upper bound; NaN: none
 };
 
-// Moves each ReLU whose only reader is a max-pooling behind that.  The two commute, exactly: the
-// largest x has the largest max(x, 0), and where that is 0, so is the gradient.  After the pooling
-// it has fewer elements to look at, and the unpooled ones need not be kept for backward.
-// Returns by node what it may apply to its output: the activation of the only layer that reads it.
+// Moves each ReLU behind the max-pooling that is its only reader.  The two commute exactly, as the
+// largest x has the largest max(x, 0), and a maximum of 0 has no gradient.  The ReLU then has fewer
+// elements, and the unpooled ones need not be stored for backward.  Returns by node the activation
+// of its only reader, which it may apply to its output.
 std::vector<OutputActivation> FuseActivations(NetGraph& graph);
 
 }  // namespace gyre

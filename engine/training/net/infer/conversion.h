@@ -1,5 +1,5 @@
-// conversion.h: the net's own layer between layers of different precisions: values on the way
-// forward, and their gradients on the way back.
+// conversion.h: the net's own layer that converts values to another precision, and their gradients
+// back.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace gyre {
 
-// Of one input of a real type, each element rounded once.
+// Takes one input of a real type.  Each element is rounded once.
 std::unique_ptr<Layer> NewConversion(DType to);
 
 }  // namespace gyre

@@ -1,13 +1,13 @@
-// memory_sharing.h: which values of a net lie in another's memory.
+// memory_sharing.h: lets values of a net share memory.
 #pragma once
 
 #include "engine/training/net/infer/net_spec.h"
 
 namespace gyre {
 
-// Lets outputs share their input's memory (NetValue::memory, memory_offset): views always, in-place
-// layers where nobody reads the input's bytes, or those of another view of them, any more once the
-// layer has run.
+// Sets NetValue::memory and memory_offset.  A view, or an activation applied by its producer,
+// shares its input's memory.  An in-place layer's output does so unless backward or a later layer
+// reads that memory.  An input with Alias::input_is_part moves into the output.
 void ShareMemory(NetSpec& net);
 
 }  // namespace gyre

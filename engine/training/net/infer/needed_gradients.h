@@ -1,13 +1,12 @@
-// needed_gradients.h: which values of a net need a gradient, and which nodes pass them on.
+// needed_gradients.h: which values need a gradient, and which nodes run backward.
 #pragma once
 
 #include "engine/training/net/infer/net_spec.h"
 
 namespace gyre {
 
-// Keeps NetValue::needs_gradient only where a loss depends on the value, and sets
-// NetNode::backward.
-// Errors: InvalidArgument for no loss, no trained parameter, or one that no loss depends on.
+// Clears NetValue::needs_gradient of values that no loss depends on, and sets NetNode::backward.
+// Errors: InvalidArgument if there is no loss or trained parameter, or if no loss depends on one.
 absl::Status FindNeededGradients(const Parsed<NetConfig>& config, NetSpec& net);
 
 }  // namespace gyre

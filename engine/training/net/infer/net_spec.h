@@ -1,5 +1,6 @@
-// net_spec.h: a net inferred for one batch size: each layer with its declared states, how values
-// share memory, and which gradients exist.  Plain data, filled by shape_inference.h.
+// net_spec.h: a net inferred for one batch size.  Plain data, filled by shape_inference.h.
+//
+// It has each layer's declared states, how values share memory, and which gradients exist.
 #pragma once
 
 #include <memory>
@@ -11,42 +12,40 @@
 
 namespace gyre {
 
-// A tensor that flows along the graph: a net input, or an output of a node, which bears the node's
-// name, and from the second on its number too: "split:1".
+// A net input, or an output of a node.  An output has the node's name, and from the second on also
+// its number, as in "split:1".
 struct NetValue {
   std::string name;
   Shape shape = {};
   DType dtype = DType::kF32;
-  int batch_axis = 0;               // of the samples
+  int batch_axis = 0;               // axis of the samples
   int producer = -1;                // node; -1: net input
-  int output = 0;                   // which of the producer's
+  int output = 0;                   // number among the producer's outputs
   std::vector<int> consumers = {};  // nodes, ascending, once for each use
-  int memory = -1;                  // the value whose memory it shares (itself if it has its own)
+  int memory = -1;                  // the value whose memory it shares, or itself
   size_t memory_offset = 0;         // bytes, into that value
-  bool needs_gradient = false;      // some parameter above it, and a loss below it
+  bool needs_gradient = false;      // a parameter precedes it, and a loss follows
 
   size_t bytes() const { return static_cast<size_t>(shape.elements()) * SizeOf(dtype); }
 };
 
 struct NetNode {
   const LayerConfig* config = nullptr;
-  std::string where;  // its place in the net's text, "net.textproto:7:1"
+  std::string where;  // position in the net's text, "net.textproto:7:1"
   std::shared_ptr<Layer> layer;
   LayerSpec spec;
   std::vector<int> inputs;                    // values
   std::vector<int> outputs;                   // values
   bool backward = false;                      // takes part in the backward pass
-  Activation activation = Activation::kNone;  // that forward applies for the layer after it
-  bool applied_by_producer = false;           // such a layer: forward has nothing left to do
-  bool undone_by_producer = false;            // nor has backward
-  bool recomputed = false;                    // forward runs again in backward, for its output
-  std::vector<int> parameters;                // for each state: index into the ParameterSet, or -1
+  Activation activation = Activation::kNone;  // applied by forward for the next layer
+  bool applied_by_producer = false;           // forward does nothing, as the producer applies it
+  bool undone_by_producer = false;            // nor does backward
+  bool recomputed = false;                    // forward runs again before backward reads its output
+  std::vector<int> parameters;                // by state: index into the ParameterSet, or -1
 
-  // Whether training changes some state of it.
   bool trained() const;
-  // Whether it is a loss that changes some parameter.
   bool IsMinimised() const { return backward && spec.loss_output >= 0 && spec.loss_weight > 0; }
-  // The value that an input or output state stands for.
+  // The value of an input or output state.
   int value_of(int state) const {
     const auto s = static_cast<size_t>(state);
     return s < inputs.size() ? inputs[s] : outputs[s - inputs.size()];
@@ -58,38 +57,38 @@ struct NetSpec {
   RunShape shape;
   std::vector<NetValue> values;  // net inputs first, then node outputs in node order
   std::vector<NetNode> nodes;
-  int inputs = 0;  // how many of the values are net inputs
-  // Of nodes of the net's own: conversions between precisions.
+  int inputs = 0;  // number of net inputs
+  // Configs of conversions between precisions, which are nodes of the net's own.
   std::vector<std::shared_ptr<const LayerConfig>> conversions;
 
   bool IsLoss(int value) const;
-  // Of those that are minimised the first loss whose mean is over a number that only the data tell
-  // (LayerSpec::count): a node; -1: there is none.
+  // The node of the first minimised loss whose mean is over a number that only the data tell
+  // (LayerSpec::count), or -1.
   int CountingLoss() const;
 };
 
-// What a layer carries from batch to batch: once node `node` is done with a batch, its state `to`
-// takes the value of its state `from`.
+// A state that a layer carries between batches.  After node `node` has finished a batch, state `to`
+// takes the value of state `from`.
 struct CarriedState {
   int node, from, to;
 };
 std::vector<CarriedState> CarriedStates(const NetSpec& net);          // by node, then state `to`
 std::string NameOf(const NetSpec& net, const CarriedState& carried);  // LAYER.STATE
 
-// "conv2d"; of a conversion "to F32".
+// "conv2d", or "to F32" for a conversion.
 std::string TypeOf(const NetSpec& net, const NetNode& node);
 
-// Whether forward of the node may run again: its layer then leaves what lasts, and what ranks sum,
-// as it is.
+// Whether forward, in one slice, may run again, as it writes only outputs, saved states and
+// scratch.
 bool IsRepeatable(const NetNode& node);
 
-// Whether backward of the node reads the value, one of its inputs.
+// Whether backward of the node reads `value`, one of its inputs.
 bool ReadsInBackward(const NetNode& node, int value);
 
-// The node that reads the value in backward before all others do, the last one; -1: none does.
+// The last node whose backward reads the value, so the first of them to run in backward, or -1.
 int LastReaderInBackward(const NetSpec& net, int value);
 
-// The error of a layer, with file:line:column and its name.
+// Adds the layer's name and file:line:column to an error.
 absl::Status AtLayer(const Parsed<NetConfig>& net, const LayerConfig& layer,
                      const absl::Status& status);
 

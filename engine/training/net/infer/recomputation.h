@@ -1,13 +1,13 @@
-// recomputation.h: which outputs of a net are made again for backward rather than kept.
+// recomputation.h: which outputs are recomputed for backward instead of stored.
 #pragma once
 
 #include "engine/training/net/infer/net_spec.h"
 
 namespace gyre {
 
-// Sets NetNode::recomputed of layers that say they are cheap: of all whose outputs lie in one
-// memory, where somebody reads that in backward with much more work than it takes to make it again,
-// and what it is made of is kept anyway.  After ShareMemory.
+// Sets NetNode::recomputed of cheap layers, together for all outputs that share one memory.
+// Backward must read that memory with much more work than recomputation takes, and the layers'
+// inputs must be stored anyway.  Precondition: ShareMemory.
 void ChooseRecomputed(NetSpec& net);
 
 }  // namespace gyre

@@ -1,5 +1,6 @@
-// gradient_sums.h: where the gradients of a net lie, and what the net adds up to make them: of a
-// value that several nodes read, of a parameter that several use, of the batches of one step.
+// gradient_sums.h: the states of a net's gradients, and the sums that make them.
+//
+// A sum is over the nodes that read a value, those that use a parameter, or the batches of a step.
 #pragma once
 
 #include <span>
@@ -11,40 +12,38 @@
 
 namespace gyre {
 
-// total <- the sum of the terms in order, elementwise; the total may be the first of them.  Of a
-// parameter where a step has several batches: the terms are one batch's, the mean of all batches so
-// far is kept in `mean`, which they are added to, and which the total is, or takes rounded.
+// total <- the sum of the terms in order, elementwise.  The total may be the first term.  If a step
+// has several batches, a parameter's terms are one batch's.  They are added to `mean`, the mean of
+// all batches so far, which is the total or is rounded to it.
 struct GradientSum {
   std::string name;  // for people
   int total = -1;
-  int mean = -1;  // of AccumulateDType
+  int mean = -1;  // of AccumulateDType; -1: one batch
   std::vector<int> terms;
   DType dtype = DType::kF32;
-  int piece = 0;  // of a node's backward that it comes after
+  int piece = 0;  // slice of the node's backward that it follows
   int step = -1;  // of the trace
 };
 
-// Indices into the trace's states; -1: there is none.
+// Indices into the trace's states, or -1.
 struct GradientStates {
-  std::vector<int> parameters;  // by parameter: what ranks sum and the optimizer reads
-  // By parameter, where a step has several batches: the mean over them.  That is `parameters`, but
-  // of gradients of 16 bits has F32 and a memory of its own.
+  std::vector<int> parameters;  // by parameter: summed over ranks, read by the optimizer
+  // By parameter: the mean over a step's batches, if there are several.  It equals `parameters`,
+  // but gradients of 16 bits have a mean in F32.
   std::vector<int> means;
   std::vector<int> values;  // by value
-  // By node, then state: what its backward reads (outputs) or assigns, a term of a sum or the
-  // whole.
+  // By node, then state: the gradient, or a term of it, that backward reads or assigns.
   std::vector<std::vector<int>> nodes;
-  // By node: those due before its backward, of its outputs, and after it, of its parameters.
+  // By node: sums of its outputs' gradients before its backward, of its parameters' after it.
   std::vector<std::vector<GradientSum>> before, after;
 };
 
-// Of a bucket's gradients.
 struct BucketStorage {
   Arena arena = Arena::kDevice;
-  int view_of = -1;  // the state that they are to be views of; -1: they lie side by side
+  int view_of = -1;  // the state of which gradients are views; -1: they are contiguous
 };
 
-// Adds the states of the gradients of a training net to `trace`.  places: by bucket.
+// Adds the states of a training net's gradients to `trace`.  `places` is by bucket.
 GradientStates AddGradients(const NetSpec& net, const ParameterSet& parameters,
                             const GradientOrder& order, std::span<const BucketStorage> places,
                             AccessTrace& trace);

@@ -1,14 +1,13 @@
-// lasting_states.h: the states of a trace that outlive its iteration, or may be used outside of its
-// steps: parameters and the optimizer's, sums of gradients over batches, what is carried, batches
-// on their way in, what goes with tables, the step's block.  Private to net.
+// lasting_states.h: adds states that outlive an iteration, or are used outside of its steps.
+// They are parameters, optimizer slots, gradients over batches, carried rows, batches ahead,
+// tables' states and the step's block.  Private to net.
 #pragma once
 
 #include "engine/training/net/plan/net_trace.h"
 
 namespace gyre {
 
-// The first states of a trace, all that are persistent but for gradients in the communication
-// arena.
+// Adds the first states of a trace.  AddGradients adds the only other persistent ones.
 void AddLastingStates(const TraceInput& input, NetTrace& trace);
 
 }  // namespace gyre

@@ -1,4 +1,4 @@
-// optimizer_slots.h: the state of an optimizer, and the tiles that a plan which pages cuts it into.
+// optimizer_slots.h: an optimizer's state, and the tiles into which a plan that pages cuts it.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +13,15 @@
 
 namespace gyre {
 
-// Of each kind (momentum) a flat array a bucket, for what this rank updates, of AccumulateDType of
-// the bucket's type; and beside those of 16 bits such a one of masters.
+// A flat array for each bucket and kind, such as momentum, over the range that this rank updates.
+// Arrays are of AccumulateDType.  A bucket of 16 bits also has an array of masters.
 struct OptimizerSlots {
   std::vector<std::string> names = {};  // of the kinds
   std::vector<int64_t> elements = {};   // by bucket
-  std::vector<DType> dtypes = {};       // the buckets' own
-  // By bucket: of each array so many are a state of their own, and updated in a step of their own;
-  // the last may be fewer.  Their bytes are whole pages, so arrays that do not page are in one
-  // piece.  Empty: all is.
+  std::vector<DType> dtypes = {};       // by bucket: the bucket's
+  // By bucket: elements of a tile, which is a state, updated in a step of its own.  The last may be
+  // smaller.  A tile is whole pages, so arrays that do not page are contiguous.  Empty: one tile an
+  // array.
   std::vector<int64_t> tile_elements = {};
 
   DType dtype(size_t bucket) const { return AccumulateDType(dtypes[bucket]); }
@@ -40,10 +40,10 @@ struct OptimizerSlots {
     const int64_t begin = index * tile_elements[bucket];
     return {begin, std::min(elements[bucket], begin + tile_elements[bucket])};
   }
-  // For people: which of its bucket a tile is, behind the bucket's name.
+  // For people, after the bucket's name.
   std::string tile_name(size_t bucket, int index) const;
-  // That an update of so many reads and writes: gradients and, where there is no master, values in;
-  // values out; the rest both ways.
+  // Bytes that an update of `count` elements reads and writes.  Gradients, and values without
+  // masters, are read.  Values are written.  Arrays are both.
   size_t update_bytes(size_t bucket, int64_t count) const {
     const size_t values = (has_master(bucket) ? 2 : 3) * SizeOf(dtypes[bucket]);
     const size_t own = 2 * static_cast<size_t>(arrays(bucket)) * SizeOf(dtype(bucket));
@@ -51,7 +51,7 @@ struct OptimizerSlots {
   }
 };
 
-// Adds its states to a trace.  By bucket, then kind, then tile; then its master's tiles.
+// Adds the arrays to a trace.  Returns states by bucket, then kind, then tile, with masters last.
 std::vector<std::vector<int>> AddSlots(const OptimizerSlots& slots, bool pinned,
                                        AccessTrace& trace);
 

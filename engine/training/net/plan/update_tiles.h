@@ -1,5 +1,4 @@
-// update_tiles.h: into how many steps each bucket's update is cut, so that what a device must hold
-// at once is what the layers themselves need, not an update with all its state.  A pure function.
+// update_tiles.h: cuts updates, so that layers alone set the least device memory.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +8,10 @@
 
 namespace gyre {
 
-// OptimizerSlots::tile_elements.  Of each bucket as few as let an update touch no more than the
-// largest of the other steps, but kMostTiles; an update whose gradient and parameter alone are more
-// has so many.  A table's bucket stays whole: an update goes through all its rows.
-// Precondition: the trace is of a training net of one rank, uncut.
+// Returns OptimizerSlots::tile_elements.  A bucket has the fewest tiles, up to kMostTiles, for
+// which an update touches no more than the largest other step.  It has kMostTiles if its gradient
+// and parameters alone exceed that.  A table's bucket is not cut, as its update visits all rows.
+// Precondition: the trace is of a training net of one rank, with uncut updates.
 inline constexpr int kMostTiles = 32;
 std::vector<int64_t> UpdateTiles(const NetTrace& trace, const OptimizerSlots& slots,
                                  const GradientOrder& order, const ParameterSet& parameters,
