@@ -55,12 +55,11 @@ class GradientSync {
   absl::Status Start(int bucket, Stream& compute);
 
   // With halves, after Finish, starts to send this rank's updated shard to the others.
-  // Precondition: the update is on `compute`.  With kGather, it is in the bucket, or in `summed` if
-  // that leaves.
+  // Precondition: the update is on `compute`.  With kGather, the shard is in the bucket, or in
+  // `summed` if that leaves.
   absl::Status StartGather(int bucket, Stream& compute);
   bool under_way(int bucket) const { return buckets_[bucket].under_way; }
-  // Receives the segments that have arrived.  Returns whether Finish would not block.
-  // Errors: as Finish's.
+  // Receives arrived segments.  Returns whether Finish would not block.  Errors: as Finish's.
   absl::StatusOr<bool> Arrived(int bucket);
   // Blocks until the sum of a bucket in progress has arrived.  Buckets may finish in any order.
   // Later work on `compute` finds the sum, or this rank's shard of it, unless the bucket leaves.
@@ -70,8 +69,7 @@ class GradientSync {
   // Enqueues the copy of Finish's result to `summed`, the same each time, for a bucket that leaves.
   // `gathered` tells whether StartGather preceded that Finish.
   absl::Status Bring(int bucket, bool gathered, Stream& compute) const;
-  // With halves, before UploadSums, adds the ranks' sums of squares.  Blocks.
-  // Errors: those of ranks.
+  // With halves, adds the ranks' sums of squares for UploadSums.  Blocks.  Errors: those of ranks.
   absl::Status AddSumsOfParts();
   // Enqueues the upload of all buckets' sums of squares, the same each time.
   absl::Status UploadSums(Stream& compute) const;
@@ -115,7 +113,6 @@ class GradientSync {
   GradientSync(ProcessGroup& communication, Tensor sums, void* scratch, Halves halves)
       : communication_(communication), halves_(halves), sums_(sums), scratch_(scratch) {}
   bool in_halves() const { return halves_ != Halves::kNone; }
-  // The bucket's copies are in `staged`.
   absl::Status AddBucket(Device& device, const Tensor& tensor, const Tensor& summed,
                          std::byte* staged);
   absl::Status Begin(Bucket& bucket, int urgency, Stream& compute);

@@ -1,8 +1,6 @@
-// input_upload.h: copies batches to a net's inputs.  Used by one thread.
-//
-// A stream of its own copies the next batch while an iteration computes.  Iterations alternate
-// between lanes, each with planned device memory.  If the plan gives none, a batch is copied
-// straight into the inputs.
+// input_upload.h: copies batches to a net's inputs.  Used by one thread.  A stream of its own
+// copies the next batch while an iteration computes.  Iterations alternate between lanes, each with
+// planned device memory.  If the plan gives none, a batch is copied straight into the inputs.
 #pragma once
 
 #include <memory>
@@ -21,9 +19,8 @@ class InputUpload {
   // Starts the upload.  Later work on `compute` finds it complete.  The batch must stay until its
   // iteration is over.  Precondition: the iteration that used the lane before is over.
   absl::Status Start(int lane, const Batch& batch, Stream& compute);
-  // Enqueues the copy of the lane's batch to the net's inputs, looking pixels up in pixel_values.
-  // The same each time.  `net` is Create's, or the same net as planned for another kind of
-  // iteration.
+  // Enqueues the copy of the lane's batch to the net's inputs, looking up pixels.  The same each
+  // time.  `net` is Create's, or the same net as planned for another kind of iteration.
   absl::Status Deliver(int lane, Stream& compute, const Net& net) const;
 
  private:

@@ -1,9 +1,8 @@
-// row_exchange.h: finds the rows of a table that all ranks touched, and may sum only these rows.
-//
-// A sum announces the rows, with 0 for other ranks' entries.  An allgather sends their values.
-// Each rank adds values in the order of ranks, in AccumulateType, and rounds once.  So all get the
-// same bits.  A rank sends N-1 times the bytes of its rows.  All goes through pinned memory.  Used
-// by the compute stream's thread.
+// row_exchange.h: finds the rows of a table that ranks touched, and may sum only these rows.  A sum
+// announces the rows, with 0 for other ranks' entries.  An allgather sends their values.  Each rank
+// adds values in the order of ranks, in AccumulateType, and rounds once, so all get the same bits.
+// A rank sends N-1 times the bytes of its rows, through pinned memory.  Used by the compute
+// stream's thread.
 #pragma once
 
 #include <array>

@@ -1,5 +1,4 @@
 // server_gate.h: the update gate of a parameter server in bsp.  Used by the stream's thread.
-//
 // Between a step's sums and their updates, owners measure their ranges (RunShape::MeasuredRanges).
 // All ranks exchange the sums of squares and compute one result, with the bits of `direct`.
 #pragma once

@@ -48,7 +48,7 @@ class ServerSync {
   // The functions below return the errors of ranks.
   //
   // Called once, before the first step, whose number is `step`.  Owners start from the ranks'
-  // common parameters.  Blocks.
+  // parameters.  Blocks.
   absl::Status Begin(int64_t step);
   bool begun() const { return begun_; }
 
@@ -71,8 +71,7 @@ class ServerSync {
   absl::Status Settle();
   // Ends the server.  Precondition: settled.
   absl::Status Stop();
-  // Ends the server if all ranks found that training cannot continue, some a step later than
-  // others.
+  // Ends the server if all ranks found that nothing can follow, some a step later than others.
   absl::Status Abandon() { return server_->Abandon(); }
 
  private:
@@ -87,8 +86,8 @@ class ServerSync {
   Stream& compute_;
   std::unique_ptr<Device> host_;         // null unless the server is in host memory
   std::unique_ptr<Stream> host_stream_;  // of host_
-  // In the server's memory.  An UpdateScalars a bucket, then each chunk's I64 count of dropped
-  // gradients.
+  // In the server's memory.  An UpdateScalars a bucket, then I64 counts of gradients dropped, by
+  // chunk.
   Buffer scalars_;
   std::vector<std::unique_ptr<Update>> updates_;  // by bucket
   std::unique_ptr<ParameterServer> server_;       // uses updates_

@@ -15,8 +15,7 @@ class StepBuffer {
  public:
   static absl::StatusOr<StepBuffer> Create(Device& device, const Net& net);
 
-  // Sets the contents of the next Upload.  Precondition: the step that used the buffer before is
-  // over.
+  // Sets the next Upload.  Precondition: the step that used the buffer before is over.
   void Set(const BatchPosition& position,
            const std::array<UpdateScalars, kMostStepsInFlight>& updates, double loss_scale = 1,
            bool first_batch = true);

@@ -1,9 +1,7 @@
 // step_graph.h: a fixed sequence of stream work and host actions, such as the iteration of a static
-// net.  Used by one thread.
-//
-// The first run enqueues it plainly, as libraries then set themselves up.  The second captures a
-// graph for each stretch between two actions.  From then on graphs are replayed and actions
-// repeated.  A device that cannot capture the work always runs it plainly.
+// net.  Used by one thread.  The first run enqueues it plainly, as libraries then set themselves
+// up.  The second captures a graph for each stretch between two actions.  From then on graphs are
+// replayed and actions repeated.  A device that cannot capture the work always runs it plainly.
 #pragma once
 
 #include <functional>
@@ -25,8 +23,8 @@ class StepGraph {
   // stretch that records it, or in an action.
   using Work = std::function<absl::Status(const Between&)>;
 
-  // `stream` must outlive the object and be used by the same thread.  Without `capture` the work is
-  // enqueued plainly each time.
+  // `stream` outlives the object and is used by the same thread.  Without `capture`, all runs are
+  // plain.
   StepGraph(Stream& stream, Work work, bool capture = true)
       : stream_(stream), work_(std::move(work)), capture_(capture) {}
 

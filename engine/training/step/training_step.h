@@ -128,10 +128,8 @@ class TrainingStep {
   absl::Status EnterUpdate(int lane, int bucket, const StepGraph::Between& between,
                            const Net::Enter& enter);
   absl::Status Update(int lane, const StepGraph::Between& between, const Net::Enter& enter);
-  // Runs the bucket's update steps in their places in the trace.
   absl::Status RunUpdate(int lane, int bucket, const StepGraph::Between& between,
                          const Net::Enter& enter);
-  // One tile of a bucket, as this rank updates it.
   struct BucketViews {
     std::vector<Tensor> slots;  // `parameters` points into them
     std::vector<ParameterViews> parameters;

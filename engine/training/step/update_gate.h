@@ -1,6 +1,5 @@
-// update_gate.h: decides by the norm of all gradients whether an update is clipped or skipped.
-//
-// It works in device memory, so the host enqueues a whole step without waiting.
+// update_gate.h: decides by the norm of all gradients whether an update is clipped or skipped.  It
+// works in device memory, so the host enqueues a whole step without waiting.
 #pragma once
 
 #include <optional>
@@ -30,8 +29,8 @@ struct UpdateGate {
 // Decides from the buckets' sums of squares.  All is device memory.  Enqueues on stream.  Sets
 // block->gradients, and gradient_scale of `update`, one of block->updates, which removes the loss
 // scale and clips.  A dynamic loss scale advances to the next step, and a gradient that is not
-// finite sets update->skip.  Other updates get their correction, for which skipped steps do not
-// count.
+// finite sets update->skip.  Other updates get their correction, which does not count skipped
+// steps.
 absl::Status PassGate(Stream& stream, const UpdateGate& gate, const double* sums, int buckets,
                       UpdateScalars* update, StepScalars* block);
 

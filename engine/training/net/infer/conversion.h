@@ -1,5 +1,4 @@
-// conversion.h: the net's own layer that converts values to another precision, and their gradients
-// back.
+// conversion.h: the net's own layer that changes the precision of a value and of its gradient.
 #pragma once
 
 #include <memory>

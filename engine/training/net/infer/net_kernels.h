@@ -8,7 +8,6 @@
 
 namespace gyre {
 
-// to <- value, elementwise.
 absl::Status Fill(Stream& stream, double value, Tensor to);
 // to <- value * *scale, elementwise, rounded once.  `scale` is in device memory.
 absl::Status FillScaled(Stream& stream, double value, const double* scale, Tensor to);
@@ -16,9 +15,8 @@ absl::Status FillScaled(Stream& stream, double value, const double* scale, Tenso
 absl::Status Convert(Stream& stream, Tensor from, Tensor to);
 // to[i] <- values[i mod C, pixels[i]].  `pixels` is U8, and `values` is [C * 256] of `to`'s type.
 absl::Status LookUp(Stream& stream, Tensor pixels, Tensor values, Tensor to);
-// mean <- mean * kept + added * (sum of `terms`), in the terms' AccumulateType, which is mean's
-// type.  Then to <- mean, rounded, unless `to` is null.  All lengths are equal.  `weights` is in
-// device memory.
+// mean <- mean * kept + added * (sum of `terms`), in the terms' AccumulateType, mean's type.  Then
+// to <- mean, rounded, unless `to` is null.  Lengths are equal, and `weights` is in device memory.
 absl::Status AddToMean(Stream& stream, std::span<const Tensor> terms, const BatchMean* weights,
                        Tensor mean, Tensor to);
 // Advances `weights` to the next of a step's `batches`.  A batch weighs *count, or as much as any

@@ -1,6 +1,5 @@
-// net_spec.h: a net inferred for one batch size.  Plain data, filled by shape_inference.h.
-//
-// It has each layer's declared states, how values share memory, and which gradients exist.
+// net_spec.h: a net inferred for one batch size.  Plain data, filled by shape_inference.h.  It has
+// each layer's declared states, how values share memory, and which gradients exist.
 #pragma once
 
 #include <memory>
@@ -12,8 +11,8 @@
 
 namespace gyre {
 
-// A net input, or an output of a node.  An output has the node's name, and from the second on also
-// its number, as in "split:1".
+// A net input, or an output of a node.  An output is named as its node, and from the second on has
+// its number too, as in "split:1".
 struct NetValue {
   std::string name;
   Shape shape = {};
@@ -78,7 +77,7 @@ std::string NameOf(const NetSpec& net, const CarriedState& carried);  // LAYER.S
 // "conv2d", or "to F32" for a conversion.
 std::string TypeOf(const NetSpec& net, const NetNode& node);
 
-// Whether forward, in one slice, may run again, as it writes only outputs, saved states and
+// Whether forward may run again.  It then has one slice, and writes only outputs, saved states and
 // scratch.
 bool IsRepeatable(const NetNode& node);
 

@@ -1,6 +1,5 @@
-// shape_inference.h: infers a net's spec from its text, for one batch size.
-//
-// It asks layers for states, shapes and costs, and allocates and runs nothing.  --plan prints it.
+// shape_inference.h: infers a net's spec from its text, for one batch size.  It asks layers for
+// states, shapes and costs, and allocates and runs nothing.  --plan prints it.
 #pragma once
 
 #include "engine/training/net/infer/net_spec.h"

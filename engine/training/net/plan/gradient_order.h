@@ -35,8 +35,7 @@ struct GradientOrder {
   std::vector<int64_t> elements;  // by bucket, the padding between gradients included
   std::vector<DType> dtypes;      // by bucket
 };
-// The first node that reads a parameter of a bucket in forward, whose backward completes the
-// bucket.
+// The first node whose forward reads a parameter of the bucket.  Its backward completes the bucket.
 inline int FirstUser(const GradientOrder& order, size_t bucket) {
   return order.gradients[order.buckets[bucket].last - 1].node;
 }

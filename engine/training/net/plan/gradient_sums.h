@@ -1,6 +1,5 @@
-// gradient_sums.h: the states of a net's gradients, and the sums that make them.
-//
-// A sum is over the nodes that read a value, those that use a parameter, or the batches of a step.
+// gradient_sums.h: the states of a net's gradients, and the sums that make them.  A sum is over the
+// nodes that read a value, those that use a parameter, or the batches of a step.
 #pragma once
 
 #include <span>

@@ -1,5 +1,4 @@
 // net_plan.h: all that is known about a net before memory exists.  Plain data and pure functions.
-//
 // It has the net's spec, the order of its gradients, the access trace and the memory plan.
 #pragma once
 
@@ -81,8 +80,7 @@ size_t RowBytes(const NetPlan& plan);
 // The bytes that a sum of `bytes` sends from the rank that sends most.
 using BytesOfSum = std::function<double(size_t bytes, DType dtype)>;
 
-// Bytes sent a step for gradients, by the rank that sends most.  With a parameter server, by this
-// rank.
+// Bytes sent a step for gradients by the rank that sends most, or to a server by this rank.
 double BytesSent(const NetPlan& plan, const BytesOfSum& sum);
 
 // The states carried between steps, in a text that is the same on all ranks, or "".

@@ -1,6 +1,5 @@
-// net_trace.h: the access trace of one iteration of a net, and the state of each tensor in it.
-//
-// A pure function, from which the memory plan and the binding of tensors start.
+// net_trace.h: the access trace of one iteration of a net, and the state of each tensor in it.  A
+// pure function, from which the memory plan and the binding of tensors start.
 #pragma once
 
 #include <span>
@@ -41,8 +40,7 @@ struct NetTrace {
   int step = -1, step_scalars = -1, sums = -1, scratch = -1, batch_mean = -1;
   int loss_scale = -1;  // LossScaleState, if it is dynamic
   std::vector<int> pixel_values, metrics, records;
-  // A batch in transit, as in host memory (engine/data/batches/batch.h).  Inputs are views of
-  // `whole`.
+  // A batch in transit, as in host memory (engine/data/batches/batch.h).  `whole` holds all inputs.
   struct Ahead {
     int whole = -1;
     std::vector<int> inputs;  // by net input
@@ -72,10 +70,10 @@ struct NetTrace {
   std::vector<std::vector<int>> forward_steps, backward_steps;  // by node, then slice
   std::vector<int> recompute_steps;                             // by node
   std::vector<int> carry_steps;                                 // by CarriedStates
-  // By bucket.  The ready step follows the backward that completes the bucket.  One rank, or a rank
-  // that gates alone, measures the bucket there.  If an update waits for nothing else, its steps
-  // come next, one for each tile.  A sent bucket leaves in its ready step, or at the iteration's
-  // end if the rank gates alone.
+  // By bucket.  The ready step follows the backward that completes it.  One rank, or a rank that
+  // gates alone, measures the bucket there.  If an update waits for nothing else, its steps come
+  // next, one for each tile.  A sent bucket leaves in its ready step, or at the end if the rank
+  // gates alone.
   std::vector<int> ready_steps, leave_steps;
   std::vector<std::vector<int>> update_steps;
   // With a parameter server, by bucket, in place of updates.  A step's first iteration takes new

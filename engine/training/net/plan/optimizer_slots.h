@@ -19,9 +19,8 @@ struct OptimizerSlots {
   std::vector<std::string> names = {};  // of the kinds
   std::vector<int64_t> elements = {};   // by bucket
   std::vector<DType> dtypes = {};       // by bucket: the bucket's
-  // By bucket: elements of a tile, which is a state, updated in a step of its own.  The last may be
-  // smaller.  A tile is whole pages, so arrays that do not page are contiguous.  Empty: one tile an
-  // array.
+  // By bucket: elements of a tile, a state that is updated in a step of its own.  The last may be
+  // smaller.  A tile is whole pages, so arrays that do not page are contiguous.  Empty: one tile.
   std::vector<int64_t> tile_elements = {};
 
   DType dtype(size_t bucket) const { return AccumulateDType(dtypes[bucket]); }

@@ -1,7 +1,5 @@
 // touched_tables.h: embedding tables, of whose gradient a step touches few rows.  A pure function.
-//
-// Ranks may send only these rows.  An update may visit only these, if the table is lazy or the
-// optimizer has no state.
+// Only these rows may be sent and, if the table is lazy or the optimizer has no state, updated.
 #pragma once
 
 #include <vector>

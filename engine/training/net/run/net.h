@@ -1,6 +1,5 @@
-// net.h: a planned net bound to memory.  Used by one thread.
-//
-// Forward and Backward enqueue the layers' work on a stream, in the plan's order, and return.
+// net.h: a planned net bound to memory.  Used by one thread.  Forward and Backward enqueue the
+// layers' work on a stream, in the plan's order, and return.
 #pragma once
 
 #include <functional>
@@ -18,8 +17,8 @@ struct NetMemory {
   std::byte* communication = nullptr;  // may be null if the plan does not train
   std::byte* pages = nullptr;          // if the plan pages
   std::byte* file_homes = nullptr;     // if the plan pages to disk: the mapped file
-  // Replaces the device arena's first bytes, the parameters that no layer writes, unless the plan
-  // pages.
+  // Holds the parameters that no layer writes, in place of the device arena's first bytes.  Empty
+  // if the plan pages, or if the arena has them.
   std::span<std::byte> parameters = {};
 };
 
@@ -37,11 +36,11 @@ class Net {
   // For a pager: called with each position of the plan's order, before the work there is enqueued.
   // Steps that run again have positions too.
   using Enter = std::function<absl::Status(int position)>;
-  // The first position of a step of the trace.  For -1 and the number of steps, before and after
-  // all.
+  // The first position of a step of the trace.  Also for -1, before all, and for their number,
+  // after.
   int At(int step) const;
-  // Whether the plan runs the step on the host, on pages of all that it touches, except pinned
-  // states.
+  // Whether the plan runs the step on the host.  All that it touches, but pinned states, is then in
+  // pages.
   bool OnHost(int step) const;
   // Errors: those of the layers, with the layer's name.  Backward has the same.
   absl::Status Forward(Stream& stream, const SumStatistic& sum,
@@ -80,8 +79,8 @@ class Net {
   static constexpr int kHome = -1;
   // A parameter's storage elements, flat.
   Tensor parameter(int index, const ParameterSet& set, int step = kHome) const;
-  // Tiles of this rank's shard of a bucket, each updated in a step of its own, and a tile's range
-  // in the shard.
+  // The tiles of this rank's shard of a bucket, each updated in a step of its own.  A tile's range
+  // counts from the shard's first element.
   int tiles(int bucket) const { return plan_.paging ? plan_.slots.tiles(bucket) : 1; }
   ElementRange tile(int bucket, int index) const;
   // A tile of an optimizer slot or of the masters, or null without masters.

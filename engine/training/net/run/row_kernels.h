@@ -19,8 +19,7 @@ absl::Status NameRows(Stream& stream, Tensor kept, Tensor first, Tensor names);
 // negative.  `values` and `table` are of one real type.
 absl::Status PackRows(Stream& stream, Tensor names, int64_t width, Tensor table, Tensor values);
 
-// Row names[k] of the table <- values[k], unless names[k] is negative.  `names` is I32, without
-// duplicates.
+// Row names[k] of the table <- values[k], unless names[k] (I32, no duplicates) is negative.
 absl::Status UnpackRows(Stream& stream, Tensor names, int64_t width, Tensor values, Tensor table);
 
 }  // namespace gyre
