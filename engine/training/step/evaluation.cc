@@ -41,13 +41,13 @@ class StatisticSums {
   }
 
  private:
-  // A statistic on its way through host memory.
+  // A statistic in transit through host memory.
   struct StatisticCopy {
     Buffer host;
     std::unique_ptr<Event> out, back;  // it has come, and its sum has gone
   };
 
-  // Once the sum before has gone, whose events these are, too.
+  // Waits for the previous sum, which uses the same events.
   absl::StatusOr<const StatisticCopy*> CopyOf(Stream& stream, const std::string& label,
                                               size_t bytes) {
     if (const auto found = copies_.find(label); found != copies_.end()) {
@@ -81,7 +81,7 @@ namespace {
 
 constexpr int kBatchesAhead = 3;
 
-// Runs `net` over `batches` batches of a data set from position `first` on; adds to `totals`.
+// Runs `net` over `batches` batches of a data set from position `first` on, adding to `totals`.
 absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t batches,
                           const Dataset& dataset, Device& device, Stream& stream,
                           ProcessGroup& communication, const std::function<void(int64_t)>& progress,
@@ -117,12 +117,12 @@ absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t b
     }
     if (progress) progress(first + (b + 1) * net.plan().spec.shape.global);
   }
-  // The next net's pages lie where these do.
+  // The next net's pages share this net's memory.
   return pager == nullptr ? absl::OkStatus() : pager->BringHome(stream);
 }
 
-// Buffers may differ between ranks, where each has statistics of its own samples; the first rank's
-// are those of a checkpoint, and all test with them.  They are no part of what training computes.
+// Buffers may differ between ranks, if each has statistics of its own samples.  Checkpoints and
+// tests use the first rank's.  Training does not compute with them.
 absl::Status ShareBuffers(const Model& model, Device& device, Stream& stream,
                           ProcessGroup& communication) {
   if (communication.size() == 1) return absl::OkStatus();
@@ -146,7 +146,7 @@ absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& 
                                              ProcessGroup& communication,
                                              const std::function<void(int64_t)>& progress) {
   RETURN_IF_ERROR(model.BringHome(stream));
-  // Batches come on a stream of their own, into memory that training has been using.
+  // Batches arrive on another stream, in memory that training used.
   RETURN_IF_ERROR(stream.Synchronize());
   RETURN_IF_ERROR(ShareBuffers(model, device, stream, communication));
   const NetSpec& spec = model.test().front()->plan().spec;

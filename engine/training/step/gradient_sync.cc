@@ -10,8 +10,8 @@
 namespace gyre {
 namespace {
 
-// Of a staged bucket.  A copy of it takes 160 us over PCIe 4 x16, twenty times what starting one
-// does; AlexNet's largest gradient has 36 of them.
+// A staged bucket's segment.  Its copy takes 160 us over PCIe 4 x16, twenty times the start of a
+// copy.  AlexNet's largest gradient has 36 segments.
 constexpr size_t kSegmentBytes = 4 << 20;
 
 absl::Status Copy(Stream& stream, const Tensor& from, const Tensor& to, ElementRange range) {
@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
   if (sync->how_ == How::kStaged) {
     ASSIGN_OR_RETURN(sync->out_, device.NewStream());
     ASSIGN_OR_RETURN(sync->back_, device.NewStream());
-    // A GPU copies to pinned memory alone without the host's help.
+    // Without the host's help a GPU copies only to pinned memory.
     if (device.kind() != DeviceKind::kCuda) {
       ASSIGN_OR_RETURN(staged, communication.Share(bytes));
     }
@@ -124,7 +124,7 @@ absl::Status GradientSync::Start(int index, Stream& compute) {
     return SumSquares(compute, bucket.whole, scratch_, sums_.as<double>() + index);
   }
   bucket.gathering = false;
-  // The next forward needs the last bucket first, but the update of parts the first.
+  // The next forward needs the last bucket first, but updates of shards need the first.
   return Begin(bucket, /*urgency=*/in_halves() ? 0 : index, compute);
 }
 
@@ -170,7 +170,7 @@ absl::Status GradientSync::Begin(Bucket& bucket, int urgency, Stream& compute) {
 }
 
 GradientSync::~GradientSync() {
-  // An error is every ticket's from then on, so this ends.
+  // After an error every ticket has it, so this ends.
   for (const Bucket& bucket : buckets_) {
     if (!bucket.under_way) continue;
     if (Rows(bucket) && !Rows(bucket)->Await().ok()) return;
@@ -191,7 +191,7 @@ absl::StatusOr<bool> GradientSync::Arrived(int index) {
   return true;
 }
 
-// The next one; blocks until it is there.
+// Receives the next segment.  Blocks.
 absl::Status GradientSync::TakeSegment(Bucket& bucket) {
   const Segment& segment = bucket.segments[bucket.taken++];
   ASSIGN_OR_RETURN(const double squares, communication_.Wait(segment.ticket));
@@ -215,7 +215,7 @@ absl::StatusOr<double> GradientSync::Finish(int index, Stream& compute) {
   if (in_halves()) {
     if (!bucket.gathering) sums_of_parts_[communication_.rank() * buckets_.size() + index] = sum;
   } else {
-    // The upload of the step before is over: this bucket's gradients came after it.
+    // The last step's upload is over, as this bucket's gradients came after it.
     reinterpret_cast<double*>(host_sums_.data())[index] = sum;
   }
   if (how_ == How::kStaged && !bucket.leaves) {
@@ -244,8 +244,7 @@ absl::Status GradientSync::AddSumsOfParts() {
   const Shape shape({static_cast<int64_t>(sums_of_parts_.size())});
   RETURN_IF_ERROR(communication_.Sum("sums of squares of parts of gradient buckets",
                                      {sums_of_parts_.data(), shape, DType::kF64}));
-  // In the order of ranks, as whole sums add them.  The upload of the step before is over, as
-  // above.
+  // Added in the order of ranks, as whole sums are.  The last step's upload is over, as above.
   for (size_t b = 0; b < buckets_.size(); ++b) {
     double sum = 0;
     for (size_t i = b; i < sums_of_parts_.size(); i += buckets_.size()) sum += sums_of_parts_[i];

@@ -11,7 +11,7 @@
 namespace gyre {
 namespace {
 
-// Columns that are added at once, in registers or the nearest cache.
+// Columns added at once, in registers or the nearest cache.
 constexpr int64_t kSpan = 256;
 
 // A found row's sum over the ranks that have one.
@@ -117,7 +117,7 @@ absl::Status RowExchange::Await() {
 
 absl::StatusOr<double> RowExchange::Finish(Stream& compute) {
   RETURN_IF_ERROR(Await());
-  // What was uploaded the last time has arrived: this time's values came after it.
+  // The last upload is over, as this time's values came after it.
   FindRows();
   RETURN_IF_ERROR(compute.Copy(memory_.rows.data, rows_.data(), memory_.rows.bytes()));
   if (!sends_values()) return 0;
@@ -130,7 +130,7 @@ absl::StatusOr<double> RowExchange::Finish(Stream& compute) {
   return squares;
 }
 
-// In the order in which ranks name them.
+// Numbers the rows in the order in which ranks name them.
 void RowExchange::FindRows() {
   const auto* const names = reinterpret_cast<const double*>(names_.data());
   auto* const rows = reinterpret_cast<int32_t*>(rows_.data());

@@ -1,5 +1,5 @@
-// served_step.cc: what a training step does with a parameter server beside the sums that it has in
-// place of it: its gradients leave, and the step ends when all ranks' have.
+// served_step.cc: a training step with a parameter server, in place of sums.  Its gradients are
+// sent, and it ends when all ranks' gradients are.
 
 #include "engine/training/step/training_step.h"
 

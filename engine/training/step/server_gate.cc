@@ -77,7 +77,7 @@ absl::Status ServerGate::Pass(int64_t step) {
   return server_.Apply();
 }
 
-// What this rank owns.
+// Measures the ranges that this rank owns.
 absl::Status ServerGate::Measure() {
   const Net& net = model_.train();
   const int rank = model_.plan().options.shape.rank;

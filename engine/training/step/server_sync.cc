@@ -11,10 +11,10 @@
 
 namespace gyre {
 
-// What an owner does with a chunk's gradients of a bucket.
+// An owner's update of one bucket, by chunks.
 class ServerSync::Update final : public TableUpdate {
  public:
-  // dropped: of each chunk.
+  // dropped: by chunk.
   Update(const Model& model, const Optimizer& optimizer, LearningRate learning_rate, int bucket,
          UpdateScalars* scalars, std::span<int64_t> dropped)
       : model_(model),
@@ -25,20 +25,20 @@ class ServerSync::Update final : public TableUpdate {
         dropped_(dropped),
         applied_(dropped.size()) {}
 
-  // skipped: of the steps before.
+  // skipped: number of skipped steps before `step`.
   void Begin(int64_t step, int64_t skipped, const ServerGate* gate) {
     first_step_ = step;
     skipped_ = skipped;
     gate_ = gate;
   }
 
-  // Masters behind the optimizer's.  None: the model's are used where they are.
+  // Slots, then masters.  None if the server uses the model's.
   int slots() const override {
     const bool in_host_memory = model_.plan().options.shape.server->in_host_memory;
     return in_host_memory ? model_.train().plan().slots.arrays(bucket_) : 0;
   }
 
-  // Whoever drives calls this, one at a time.
+  // Called by the thread that drives the server, one call at a time.
   absl::Status Apply(Stream& stream, const OwnedRows& rows, RowIndices, Tensor sent,
                      int64_t clock) const override {
     GYRE_CHECK(rows.chunk < static_cast<int>(dropped_.size()));

@@ -11,13 +11,13 @@
 namespace gyre {
 namespace {
 
-// From `from` to `to` in one piece of memory.
+// Bytes from `from` to `to`, in one allocation.
 size_t BytesBetween(const void* from, const void* to) {
   return static_cast<size_t>(static_cast<const std::byte*>(to) -
                              static_cast<const std::byte*>(from));
 }
 
-// Of a net's block and the metrics and records behind it.
+// Bytes of a net's block, with the metrics and records behind it.
 size_t BlockBytes(const Net& net) {
   size_t bytes = sizeof(StepScalars);
   const auto reach = [&](const Tensor& part) {

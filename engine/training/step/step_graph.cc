@@ -46,8 +46,8 @@ absl::Status StepGraph::Capture() {
   });
   if (status.ok()) return EndStretch(nullptr);
   if (!capturing) return status;
-  // What cannot be captured fails like what cannot be done; only the capture's end tells them
-  // apart.
+  // Work that cannot be captured fails like work that cannot be done.  Only the capture's end tells
+  // which.
   const absl::Status ended = stream_.EndCapture().status();
   return absl::IsUnimplemented(ended) ? ended : status;
 }

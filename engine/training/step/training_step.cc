@@ -12,7 +12,7 @@
 namespace gyre {
 namespace {
 
-// Longer lists, of a name or two, tell no more to who reads an error.
+// A longer list of names tells the reader of an error no more.
 constexpr size_t kLongestNames = 60;
 
 std::vector<std::string> ParametersOf(const Model& model, const GradientBucket& bucket) {
@@ -138,7 +138,7 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   GYRE_CHECK(learning_rate.has_value() || model_.plan().options.shape.accumulate > 1);
   StepLane& lane = lanes_[next_];
   const auto number = static_cast<uint64_t>(step);
-  // Of one that is dynamic the gate knows better.
+  // The gate knows a dynamic scale.
   const double loss_scale = model_.plan().options.shape.loss_scale.initial;
   if (served() && !server_->begun()) RETURN_IF_ERROR(server_->Begin(step));
   updates_[next_] = {.learning_rate = learning_rate.value_or(0), .gradient_scale = 1 / loss_scale};
@@ -184,7 +184,7 @@ absl::StatusOr<Tensor> TrainingStep::Finish() {
   return lane.buffer.metrics();
 }
 
-// Everything of an iteration that is the same each time.
+// Enqueues all of an iteration that is the same each time.
 absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Between& between,
                                    const Net::Enter& enter) {
   const Net& net = model_.train(update);
@@ -243,7 +243,7 @@ absl::Status TrainingStep::Ready(int lane, int bucket, const StepGraph::Between&
   return absl::OkStatus();
 }
 
-// Of a bucket whose update waits for its own sum alone.
+// Enters the update of a bucket that waits only for its own sum.
 absl::Status TrainingStep::EnterUpdate(int lane, int bucket, const StepGraph::Between& between,
                                        const Net::Enter& enter) {
   const Net& net = model_.train();
@@ -278,8 +278,7 @@ absl::Status TrainingStep::StartSum(int lane, int bucket) {
   return updates_on_arrival() ? TakeArrived() : absl::OkStatus();
 }
 
-// And updates, or takes what the owners have updated, unless that was done: of this bucket, and of
-// those that arrive before it, lest their updates come only after the wait for it.
+// Finishes a bucket in progress, and those that arrive earlier, lest their updates wait.
 absl::Status TrainingStep::FinishSum(int bucket) {
   for (int64_t seen = -1; sync_->under_way(bucket);) {
     ASSIGN_OR_RETURN(seen, communication_.WaitForMore(seen));
@@ -316,7 +315,7 @@ absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between,
     RETURN_IF_ERROR(RunUpdate(lane, b, between, enter));
     if (!sharded()) return absl::OkStatus();
     RETURN_IF_ERROR(between([this, b] { return sync_->StartGather(b, stream_); }));
-    // While its parameters are there.
+    // While its parameters are on the device.
     if (!model_.plan().pages()) return absl::OkStatus();
     return between([this, b] { return Take(b); });
   };
@@ -378,8 +377,7 @@ TrainingStep::BucketViews TrainingStep::ViewsOf(int bucket, int tile) const {
   return all;
 }
 
-// All of it, or this rank's part, whose new values then lie in the bucket, too, unless ranks have
-// one copy.
+// Updates a tile.  A shard's new values also go to the bucket, unless ranks share one copy.
 absl::Status TrainingStep::UpdateTile(int lane, int bucket, int tile) {
   const TimelineLabel label("update");
   if (model_.train().sent(bucket)) {
@@ -388,7 +386,7 @@ absl::Status TrainingStep::UpdateTile(int lane, int bucket, int tile) {
   const BucketViews all = ViewsOf(bucket, tile);
   const std::vector<ParameterViews>& views = all.parameters;
   RETURN_IF_ERROR(optimizer_.Update(stream_, &model_.train().step_scalars()->updates[lane], views));
-  // Of one copy all ranks see them where they are.
+  // With one copy, all ranks see the values in place.
   if (!sharded() || model_.one_copy()) return absl::OkStatus();
   for (const ParameterViews& view : views) {
     RETURN_IF_ERROR(stream_.Copy(view.gradient.data, view.value.data, view.value.bytes()));
@@ -396,11 +394,12 @@ absl::Status TrainingStep::UpdateTile(int lane, int bucket, int tile) {
   return absl::OkStatus();
 }
 
-// It may be done when the lane has the next iteration's scalars already, and after this has gone.
+// The result may run when the lane already has the next iteration's scalars, and after `this` is
+// gone.
 std::function<absl::Status()> TrainingStep::HostUpdate(int lane, int bucket, int tile) const {
   return [&optimizer = optimizer_, host = host_, scalars = updates_[lane],
           all = std::make_shared<const BucketViews>(ViewsOf(bucket, tile))]() -> absl::Status {
-    // Here, since a stream is one thread's.
+    // Made here, as a stream belongs to one thread.
     ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, host->NewStream());
     return optimizer.Update(*stream, &scalars, all->parameters);
   };
@@ -412,7 +411,7 @@ absl::Status TrainingStep::TakeValues(int bucket) {
   const ParameterSet& parameters = model_.plan().parameters;
   const NetTrace& trace = net.plan().trace;
   const int step = served() ? trace.take_steps[bucket] : trace.update_steps[bucket].back();
-  // Of a server's own part, too, its worker has older values.
+  // With a server, the worker's values of its own shard are older, too.
   const ElementRange own = served() ? ElementRange{} : UpdatedPart(net.plan(), bucket);
   const Tensor values = net.summed(bucket);
   const ElementRange others[] = {{0, own.begin}, {own.end, values.elements()}};

@@ -71,8 +71,8 @@ Gate GateOf(const UpdateGate& gate, const double* sums, int buckets, UpdateScala
           block};
 }
 
-// Lanes [0, kLanes) of a piece, or its next kLanes, ...: all at once for a CPU's vectors, each on
-// its own for a GPU's threads.
+// Squares in kLanes consecutive lanes of a range.  A CPU's vectors take all lanes at once, and a
+// GPU's threads take one each.
 template <typename T, int kLanes>
 struct SquaresInLanes {
   const T* part;

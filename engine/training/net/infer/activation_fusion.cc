@@ -5,7 +5,7 @@
 namespace gyre {
 namespace {
 
-// For each node those that read it, once for each use.
+// By node: its readers, once for each use.
 using Readers = std::vector<std::vector<int>>;
 
 Readers ReadersIn(const NetGraph& graph) {

@@ -36,8 +36,8 @@ void Merge(const ValueUse& from, ValueUse& to) {
   to.last_consumer = std::max(to.last_consumer, from.last_consumer);
 }
 
-// Whether the node reads the memory of its input from elsewhere as well, where its output would
-// overwrite what it has yet to read.
+// Whether the node also reads another part of its input's memory, which its output would overwrite
+// too early.
 bool ReadsAnotherPart(const NetSpec& net, const NetNode& node, const NetValue& input) {
   return std::ranges::any_of(node.inputs, [&](int v) {
     return net.values[v].memory == input.memory &&
@@ -45,8 +45,8 @@ bool ReadsAnotherPart(const NetSpec& net, const NetNode& node, const NetValue& i
   });
 }
 
-// Moves an input into the output that it is a part of, with all that shares its memory, where that
-// memory is its own: neither a net input, nor a part of something else already.
+// Moves an input, with all values in its memory, into the output that contains it.  Does nothing if
+// that memory is a net input's, or already part of a larger one.
 void PlaceInOutput(NetSpec& net, const Alias& alias, const NetNode& node,
                    std::vector<ValueUse>& uses) {
   const int root = net.values[node.value_of(alias.input)].memory;
@@ -66,7 +66,7 @@ void PlaceInOutput(NetSpec& net, const Alias& alias, const NetNode& node,
 }  // namespace
 
 void ShareMemory(NetSpec& net) {
-  // By value; where values share memory, that of all of them at the first.
+  // By value.  The first of the values that share memory has the use of all.
   std::vector<ValueUse> uses;
   for (const NetValue& value : net.values) uses.push_back(UseOf(net, value));
   for (int i = 0; i < static_cast<int>(net.nodes.size()); ++i) {

@@ -44,7 +44,7 @@ struct LookUpPixel {
   }
 };
 
-// What a kernel's arguments hold of pointers; a value has seldom more than two consumers.
+// Pointers that fit a kernel's arguments.  A value seldom has more than two consumers.
 constexpr int kMostTerms = 32;
 
 template <typename T>
@@ -53,8 +53,8 @@ struct Terms {
   int count;
 };
 
-// Count: of terms, or 0 where only `count` knows; few are so common that they get a loop of their
-// own, which is vectorised.
+// Count: number of terms, or 0 if only `count` has it.  Common numbers get a vectorised loop of
+// their own.
 template <typename T, int Count>
 struct SumTerms {
   Terms<T> terms;
@@ -86,8 +86,8 @@ struct AddTermsToMean {
   }
 };
 
-// The loss's seed has 1 / batches.  Where losses count, batch k's gradient is of a mean over c_k,
-// and the step's of one over their sum C_k: m_k = m_(k-1) C_(k-1) / C_k + g_k c_k / C_k.
+// The loss's seed has 1 / batches.  If losses count, batch k's gradient is of a mean over c_k, and
+// the step's is of a mean over their sum C_k: m_k = m_(k-1) C_(k-1) / C_k + g_k c_k / C_k.
 struct NextWeights {
   const StepScalars* block;
   const double* count;  // null: none

@@ -8,8 +8,8 @@
 namespace gyre {
 namespace {
 
-// Whether the layer's text gives the state an initializer: a layer's parameters are called as the
-// fields of its type.
+// Whether the layer's text gives the state an initializer.  A parameter is named as a field of the
+// layer's type.
 bool GivesInitializer(const LayerConfig& layer, const std::string& state) {
   const auto* type = LayerConfig::descriptor()->FindFieldByNumber(layer.type_case());
   const google::protobuf::Message& config = layer.GetReflection()->GetMessage(layer, type);
@@ -35,7 +35,7 @@ std::string ToString(const Initializer& initializer) {
   return "";
 }
 
-// Two of one name.
+// Checks two parameters of one name.
 absl::Status CheckShared(const NetNode& node, const Parameter& mine, const Parameter& first) {
   const auto refuse = [&](absl::string_view what, const std::string& here,
                           const std::string& there) {
@@ -72,7 +72,7 @@ absl::Status CheckShared(const NetNode& node, const Parameter& mine, const Param
   return absl::OkStatus();
 }
 
-// A state and that of the net which made it.
+// Checks a state against that of the net which made it.
 absl::Status CheckSameSize(const StateSpec& state, const StateSpec& first) {
   if (first.dtype != state.dtype || first.size_bytes() != state.size_bytes()) {
     return absl::InvalidArgumentError(

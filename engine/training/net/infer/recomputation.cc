@@ -7,9 +7,9 @@
 namespace gyre {
 namespace {
 
-// What readers compute in backward for each byte that is read or written once more.  A CPU computes
-// some 14 in the time of a byte (130 GFLOP/s beside 9 GB/s), a GPU more: what is made again takes
-// half as long as its readers at most.
+// FLOPs in the readers' backward for each byte that recomputation reads or writes.  A CPU computes
+// some 14 in the time of a byte (130 GFLOP/s beside 9 GB/s), a GPU more.  So recomputation takes at
+// most half as long as its readers.
 constexpr double kFlopsPerByte = 32;
 
 class RecomputationChooser {
@@ -36,7 +36,7 @@ class RecomputationChooser {
   }
 
  private:
-  // Whether those who read the values, which lie in one memory, have that much work with them.
+  // Whether the readers of these values, which share one memory, have enough work.
   bool IsWorthwhile(std::span<const int> values) const {
     double bytes = 0, flops = 0;
     bool read = false;
@@ -59,7 +59,7 @@ class RecomputationChooser {
     return read && flops >= kFlopsPerByte * bytes;
   }
 
-  // Whether the producer of v can make it again, for all that it then needs.
+  // Whether the producer can recompute v with stored inputs.
   bool Can(int v) const {
     const int n = net_.values[v].producer;
     const NetNode& node = net_.nodes[n];
@@ -77,7 +77,7 @@ class RecomputationChooser {
     return true;
   }
 
-  // Whether the value is there until backward of node n has run.
+  // Whether the value is stored until backward of node n has run.
   bool IsKept(int v, int n) const {
     const NetValue& value = net_.values[v];
     return !again_[value.memory] && std::ranges::any_of(value.consumers, [&](int consumer) {
@@ -86,7 +86,7 @@ class RecomputationChooser {
   }
 
   NetSpec& net_;
-  // By memory: whether it is made again, and whether something that is made again is made of it.
+  // By memory: whether it is recomputed, and whether a recomputation reads it.
   std::vector<bool> again_, made_of_;
 };
 

@@ -39,7 +39,7 @@ class Inference {
     ASSIGN_OR_RETURN(NetGraph graph, Graph());
     std::vector<OutputActivation> activations = FuseActivations(graph);
     for (const Node& node : graph.nodes) {
-      // A value that is converted on its way is not its reader's.
+      // A reader of another precision reads a conversion, not this value.
       const Source& first = node.inputs.front();
       if (node.config->has_relu() && !first.is_net_input &&
           PrecisionOf(*node.config) != PrecisionOf(*graph.nodes[first.index].config)) {
@@ -79,7 +79,7 @@ class Inference {
     return absl::OkStatus();
   }
 
-  // The gradients of a step's batches are weighed together, whichever loss they are of.
+  // One weight serves all gradients of a batch, so all losses must count alike.
   absl::Status CheckOneCount() const {
     const int counting = net_.CountingLoss();
     if (counting < 0 || options_.shape.accumulate == 1) return absl::OkStatus();
@@ -102,7 +102,7 @@ class Inference {
     return layer.has_precision() ? DTypeOf(layer.precision()) : options_.shape.compute;
   }
 
-  // The layer, taking its inputs as they are to be converted.
+  // Infers the layer for inputs as they will be converted.
   absl::Status Infer(const OutputActivation& activation, DType compute, NetNode& node) {
     std::vector<Shape> shapes;
     std::vector<DType> dtypes;
@@ -133,7 +133,7 @@ class Inference {
     return absl::OkStatus();
   }
 
-  // The value as `dtype`: itself, or what a node of the net's own makes of it.
+  // The value in `dtype`, which is itself or the output of a conversion.
   int Converted(int value, DType dtype) {
     const NetValue from = net_.values[value];
     if (!IsReal(from.dtype) || from.dtype == dtype) return value;
@@ -248,8 +248,8 @@ class Inference {
     return BuildGraph(config_, options_.train ? LayerConfig::TRAIN : LayerConfig::TEST);
   }
 
-  // A complaint about what a layer is fed names what it takes where its text does not: by the text,
-  // which has layers in the order before their fusion.
+  // Names the implicit input in an error about inputs, by the text, which has layers in the order
+  // before fusion.
   absl::Status WithImplicitInput(const LayerConfig& layer, const absl::Status& status) const {
     if (layer.input_size() > 0 || !absl::StartsWith(status.message(), "expects ")) return status;
     const NetGraph graph = *Graph();

@@ -38,7 +38,7 @@ class Gradients {
     return static_cast<int>(trace_.states.size()) - 1;
   }
 
-  // Where a step has several batches, their mean stays from one to the next.
+  // With several batches a step, their mean stays from one to the next.
   bool accumulates() const { return net_.shape.accumulate > 1; }
   bool KeepsMean(size_t b) const {
     return accumulates() && AccumulateDType(order_.dtypes[b]) == order_.dtypes[b];
@@ -88,8 +88,8 @@ class Gradients {
       if (!writers.empty()) PlaceParts(net_.nodes[writers[0]], v, total);
       return;
     }
-    // What is passed shares too, but nobody works in place: another consumer's gradient must not be
-    // overwritten before the sum.
+    // A passed gradient shares memory too, but nobody works in place.  Another consumer's gradient
+    // must not be overwritten before the sum.
     for (int writer : writers) {
       TraceState partial{.name = absl::StrCat(name, " from ", net_.nodes[writer].config->name()),
                          .bytes = value.bytes()};
@@ -124,8 +124,8 @@ class Gradients {
            net_.values[node.value_of(alias.input)].bytes();
   }
 
-  // The gradient that a node's backward gives to value v, `state`, may share the memory of the
-  // gradient it reads: it must for a view, which assigns nothing.
+  // `state`, the gradient that a node's backward gives to value v, may share memory with the
+  // gradient that backward reads.  A view's must, as a view assigns nothing.
   void Share(const NetNode& node, int v, bool also_in_place, TraceState& state) {
     if (node.spec.passes_gradient) {
       const int of = g_.values[node.outputs[0]];
@@ -138,7 +138,7 @@ class Gradients {
     }
     for (const Alias& alias : node.spec.aliases) {
       if (node.value_of(alias.input) != v || !(alias.must || also_in_place)) continue;
-      // A part of nothing is as large as all of it, and may have no gradient.
+      // An empty part is as large as an empty whole, and may have no gradient.
       const int of = g_.values[node.value_of(alias.output)];
       if (of < 0 || IsPart(node, alias)) continue;
       const bool overwrites = !alias.must && !alias.input_is_part && !node.undone_by_producer;
@@ -149,8 +149,8 @@ class Gradients {
     }
   }
 
-  // The other way round where an output is a part of v: its gradient lies in v's, which is `state`,
-  // unless it lies in something larger already.
+  // The reverse, for an output that is a part of v.  Its gradient moves into v's, `state`, unless
+  // it is in something larger already.
   void PlaceParts(const NetNode& node, int v, int state) {
     for (const Alias& alias : node.spec.aliases) {
       const int part = g_.values[node.value_of(alias.output)];
@@ -199,8 +199,8 @@ class Gradients {
     return partials_[v][index];
   }
 
-  // Of a parameter's users the one that backward comes to first assigns the gradient; what the
-  // others find is added to it.  To a mean over batches, all add.
+  // The user that backward reaches first assigns a parameter's gradient, and the others' are added.
+  // To a mean over batches, all are added.
   int OfParameter(int p, int n, int piece) {
     const int total = g_.parameters[p];
     if (total < 0 || (users_[p].last == n && !accumulates())) return total;
@@ -208,7 +208,7 @@ class Gradients {
     const int partial = AddState({.name = absl::StrCat("gradient of ", parameter.name(), " from ",
                                                        net_.nodes[n].config->name()),
                                   .bytes = parameter.spec.size_bytes()});
-    // Users come in the net's order: the first makes the sum, which is due after its backward.
+    // Users come in the net's order, so the first makes the sum, which follows its backward.
     std::vector<GradientSum>& sums = g_.after[users_[p].first];
     auto sum = std::ranges::find(sums, total, &GradientSum::total);
     if (sum == sums.end()) {
@@ -227,8 +227,8 @@ class Gradients {
   const std::vector<ParameterUsers> users_;
   AccessTrace& trace_;
   std::vector<std::vector<int>> partials_;  // by value, if it has several sources
-  // Gradients of outputs that inputs have as theirs, and the states that those lie in: where
-  // several read one, nobody else works on it in place.
+  // Outputs' gradients that inputs share, and the states that contain them.  If several nodes read
+  // such a state, none works on it in place.
   std::unordered_set<int> passed_, read_on_;
   GradientStates g_;
 };

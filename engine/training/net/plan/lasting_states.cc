@@ -29,7 +29,7 @@ class LastingStates {
 
   void AddPersistent() {
     t_.parameters.resize(in_.parameters.all().size());
-    // First those that no layer writes: ranks can have one copy of them (Net).
+    // Parameters come first, as no layer writes them and ranks can share one copy (Net).
     for (const StateKind kind : {StateKind::kParameter, StateKind::kBuffer}) {
       for (size_t i = 0; i < t_.parameters.size(); ++i) {
         const Parameter& p = in_.parameters.all()[i];
@@ -38,7 +38,7 @@ class LastingStates {
             AddState({.name = p.name(), .bytes = p.spec.size_bytes(), .persistent = true});
       }
     }
-    // A server's owner updates when gradients come, whichever step runs.
+    // A server's owner updates when gradients arrive, during any step.
     const std::optional<RunShape::Server>& server = net_.shape.server;
     t_.slots = AddSlots(in_.slots, /*pinned=*/server && !server->in_host_memory, t_.trace);
     const std::span<const int64_t> sums = net_.shape.ranks == 1 ? in_.slots.elements : in_.sent;
@@ -64,8 +64,8 @@ class LastingStates {
     }
   }
 
-  // Of a testing net they are its own, and last from batch to batch of a test; where homes are
-  // apart, they come before the upload and go after the report.
+  // A testing net has its own, which last from batch to batch of a test.  If homes are apart, rows
+  // are copied before the upload and after the report.
   void AddCarried() {
     t_.homes_apart = net_.train && net_.shape.accumulate > 1;
     const bool at_home = net_.train && !t_.homes_apart;
@@ -79,7 +79,7 @@ class LastingStates {
     }
   }
 
-  // A training step's batch comes while the step before computes, hence persistent.
+  // A training batch arrives while the step before computes, so it is persistent.
   void AddAhead() {
     for (int lane = 0; in_.feed.ahead && lane < (net_.train ? kMostStepsInFlight : 1); ++lane) {
       NetTrace::Ahead& ahead = t_.ahead.emplace_back();
@@ -101,7 +101,7 @@ class LastingStates {
     }
   }
 
-  // Batches add to them, and sums under way use them under the next forward, hence persistent.
+  // Batches add to them, and sums use them during the next forward, so they are persistent.
   void AddTables() {
     const int ranks = net_.shape.ranks;
     for (const TouchedTable& table : in_.tables) {
@@ -125,7 +125,7 @@ class LastingStates {
 
   void AddStepBlock() {
     size_t end = 0;
-    // Also read between steps: sums of squares, what the gate says.
+    // Also used between steps, for sums of squares and the gate's report.
     t_.step = AddState({.name = "step", .persistent = true, .pinned = true});
     const auto part = [&](std::string name, size_t bytes) {
       const size_t offset = end;

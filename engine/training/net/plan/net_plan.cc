@@ -50,7 +50,7 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   for (size_t b = 0; b < plan.order.elements.size(); ++b) {
     const auto& parts = plan.parts.emplace_back(
         plan.spec.shape.PartsOf(plan.order.elements[b], plan.order.dtypes[b]));
-    // Of the rank that has most, so that all ranks have one plan.
+    // The largest shard's, so that all ranks have one plan.
     plan.slots.elements.push_back(std::ranges::max(parts, {}, &ElementRange::count).count());
   }
   if (plan.spec.train) plan.slots.dtypes = plan.order.dtypes;
@@ -149,7 +149,7 @@ double BytesOfBucket(const NetPlan& plan, int bucket, const BytesOfSum& sum) {
   return names + static_cast<double>((ranks - 1) * rows * table->width * bytes);
 }
 
-// As a worker, to owners; and as an owner, to workers.
+// Sent as a worker to owners, and as an owner to workers.
 double BytesOfServer(const NetPlan& plan) {
   const RunShape& shape = plan.spec.shape;
   const int others = shape.workers() - (shape.works() ? 1 : 0);

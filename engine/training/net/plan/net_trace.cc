@@ -8,13 +8,13 @@
 namespace gyre {
 namespace {
 
-// What a core does in a second, about; a GPU does hundreds of times as much.  Where copies hide
-// follows from how long steps are, and where states lie from that; what they compute does not.
+// FLOP/s of a core, roughly.  A GPU has hundreds of times as many.  Durations of steps decide which
+// copies are hidden and where states are, but no results.
 constexpr double kFlopsPerSecond = 1e11;
 
 double SecondsOf(double flops) { return flops / kFlopsPerSecond; }
 
-// Of buckets that are sent: while so many more are completed, one has time for its sum.
+// A sent bucket is summed while this many later buckets are completed.
 constexpr size_t kBucketsUnderWay = 2;
 
 class Tracer {
@@ -64,7 +64,7 @@ class Tracer {
     return static_cast<int>(t_.trace.states.size()) - 1;
   }
 
-  // index: where its number is to go.
+  // index: receives the step's number.
   TraceStep& AddStep(std::string name, int& index) {
     index = static_cast<int>(t_.trace.steps.size());
     t_.trace.steps.push_back({.name = std::move(name)});
@@ -77,7 +77,7 @@ class Tracer {
     step.touches.push_back({state, (access & kRead) != 0, (access & kWrite) != 0});
   }
 
-  // Of the parameter's table, if it is one's; parameter: -1 where a state is none.
+  // Touches the states of the parameter's table, if it has one.  parameter: -1 if there is none.
   void TouchTables(TraceStep& step, int parameter) {
     for (size_t t = 0; t < in_.tables.size(); ++t) {
       if (in_.tables[t].parameter != parameter) continue;
@@ -92,7 +92,7 @@ class Tracer {
     const int first = static_cast<int>(t_.trace.states.size());
     for (const NetValue& value : net_.values) {
       const int self = static_cast<int>(t_.values.size());
-      // Without a gradient it may be exact: an input, or a part of one.
+      // A value without a gradient may be exact, as an input or a part of one.
       const bool rounds = self >= net_.inputs && value.needs_gradient;
       t_.values.push_back(AddState({.name = value.name,
                                     .bytes = value.bytes(),
@@ -104,8 +104,8 @@ class Tracer {
 
   bool Sent(size_t b) const { return !in_.sent.empty() && in_.sent[b] > 0; }
 
-  // Sums over ranks want them in one place, but for what is sent; that, and one rank's, may go as
-  // soon as it has been sent or applied.
+  // A sum over ranks needs a bucket at one address, unless it is sent.  A sent bucket, or one
+  // rank's, is free once it is sent or applied.
   void AddGradientStates() {
     std::vector<BucketStorage> places;
     for (size_t b = 0; b < order_.buckets.size(); ++b) {
@@ -127,8 +127,8 @@ class Tracer {
     return dtype == DType::kF32 && net_.train && net_.shape.page_activations != DType::kF32;
   }
 
-  // Fewer numbers than the layer has as its input are a statistic of it; rows that are carried are
-  // those of the next batch; of opaque bytes nothing is known.
+  // A state smaller than the layer's input is a statistic of it.  Carried rows are the next
+  // batch's.  Opaque bytes may be no numbers.
   bool IsSavedActivation(const NetNode& node, const StateSpec& spec) const {
     const bool own = spec.kind == StateKind::kSaved && spec.carried_to < 0 && spec.bytes == 0;
     return own && spec.size_bytes() >= net_.values[node.inputs[0]].bytes();
@@ -233,7 +233,7 @@ class Tracer {
     }
   }
 
-  // A step of a node's forward or backward, of which it has one for each piece.
+  // Adds the step of one slice of a node's forward or backward.
   TraceStep& AddPiece(const char* what, size_t n, int piece, int& index) {
     const int pieces = net_.nodes[n].spec.pieces;
     std::string name = absl::StrCat(what, net_.nodes[n].config->name());
@@ -247,7 +247,7 @@ class Tracer {
     return !state.piece || state.piece->phase == piece;
   }
 
-  // What an earlier piece has written another adds to.
+  // A slice adds to the results of earlier slices.
   static void TouchIn(int piece, TraceStep& step, int state, uint8_t access) {
     if (access == kNone) return;
     Touch(step, state, (access & kWrite) != 0 && piece > 0 ? kRead | kWrite : access);
@@ -361,20 +361,20 @@ class Tracer {
       t_.update_steps.emplace_back();
       return;
     }
-    // One that the gate or other ranks' parts hold up comes at the end.
+    // A bucket that waits for the gate, or is updated in shards, comes at the end.
     const bool held = net_.shape.gated() || net_.shape.shard_optimizer;
     const bool sum_has_come = !in_.sent.empty() && !held && b >= kBucketsUnderWay;
     if (UpdatesAtOnce(net_.shape) || sum_has_come) behind.push_back(AddUpdate());
   }
 
-  // The padding between gradients is cleared; they are the values' way to other ranks.
+  // Padding between gradients is cleared, and new values travel to other ranks in these states.
   void TouchBucket(TraceStep& step, size_t b) {
     for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
       Touch(step, t_.gradients.parameters[order_.gradients[g].parameter], kRead | kWrite);
     }
   }
 
-  // All of them; in a step's third iteration none, and they stay as they are.
+  // Writes all parameters.  A step's later iterations with this plan take nothing, and leave them.
   void AddTake(size_t b) {
     TraceStep& step = AddStep(absl::StrCat("take bucket ", b), t_.take_steps[b]);
     if (Sent(b)) Write(step, t_.summed[b]);
@@ -384,14 +384,14 @@ class Tracer {
     }
   }
 
-  // Whether its update hangs on nothing that only the device knows.
+  // Whether the bucket's update depends on nothing that only the device knows.
   bool CanBeOnHost(size_t b) const {
     const int first = order_.gradients[order_.buckets[b].first].parameter;
     return UpdatesAtOnce(net_.shape) &&
            std::ranges::find(in_.tables, first, &TouchedTable::parameter) == in_.tables.end();
   }
 
-  // Of the next bucket, which it returns.
+  // Adds the next bucket's update, and returns the bucket.
   int AddUpdate() {
     const size_t b = t_.update_steps.size();
     t_.update_steps.emplace_back();
@@ -408,7 +408,7 @@ class Tracer {
       Touch(step, t_.slots[b][s * slots.tiles(b) + tile], kRead | kWrite);
     }
     if (Sent(b)) Write(step, t_.summed[b]);
-    // Of several ranks that share it out, any part.
+    // With a sharded optimizer, any range.
     const ElementRange range =
         slots.tiles(b) == 1 ? ElementRange{0, order_.elements[b]} : slots.tile(b, tile);
     if (CanBeOnHost(b)) step.host_bytes = slots.update_bytes(b, range.count());

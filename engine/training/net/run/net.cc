@@ -58,7 +58,7 @@ Net::Net(const NetPlan& plan, const NetMemory& memory)
     for (int g = plan.order.buckets[b].first; g < plan.order.buckets[b].last; ++g) {
       const BucketedGradient& gradient = plan.order.gradients[g];
       const int state = plan.trace.gradients.parameters[gradient.parameter];
-      // One that iterations without an update pass through has no home.
+      // A gradient without a ready step, in an iteration without updates, has no home.
       const TraceState& own = plan.trace.trace.states[state];
       if (ready < 0 && own.arena == Arena::kDevice && !own.persistent) continue;
       GYRE_CHECK(Address(state, ready) == Slice(bucket(b, ready), gradient.at, 0).data);
@@ -217,7 +217,7 @@ absl::Status Net::RunRepeat(Stream& stream, const Repeat& repeat) const {
   return absl::OkStatus();
 }
 
-// Nothing that comes later in the iteration reads the old rows.
+// Later work of the iteration does not read the old rows.
 absl::Status Net::Carry(Stream& stream, int n, const Enter& enter) const {
   for (size_t k = 0; k < carried_.size(); ++k) {
     if (carried_[k].node != n) continue;

@@ -82,7 +82,7 @@ absl::Status KeepIndices(Stream& stream, Tensor indices, int64_t rows, int64_t a
 absl::Status NameRows(Stream& stream, Tensor kept, Tensor first, Tensor names) {
   const int64_t n = kept.elements();
   const int32_t* const rows = kept.as<int32_t>();
-  // Not ForEach: several name one row.
+  // Not ForEach, as several entries may name one row.
   RETURN_IF_ERROR(ScatterAdd(stream, n, /*columns=*/1,
                              ForgetFirst{rows, static_cast<int32_t>(n), first.as<int32_t>()}));
   RETURN_IF_ERROR(ScatterAdd(stream, n, /*columns=*/1, FindFirst{rows, first.as<int32_t>()}));
