@@ -48,7 +48,7 @@ struct NetTrace {
   std::vector<Ahead> ahead;             // by lane; empty if batches are copied straight to inputs
   std::vector<int> parameters;          // by parameter
   std::vector<std::vector<int>> slots;  // by bucket, then kind, then tile; masters last
-  // By bucket: the mean of a step's batches, if it is the bucket and in the device arena, or -1.
+  // By bucket: the mean over a step's batches, if the bucket holds it in the device arena, or -1.
   std::vector<int> sums_of_batches;
   // By sent bucket (NetPlan): the ranks' sum, or a server's new parameters.
   std::vector<int> summed;

@@ -41,8 +41,8 @@ struct OptimizerSlots {
   }
   // For people, after the bucket's name.
   std::string tile_name(size_t bucket, int index) const;
-  // Bytes that an update of `count` elements reads and writes.  Gradients, and values without
-  // masters, are read.  Values are written.  Arrays are both.
+  // Bytes that an update of `count` elements reads and writes.  It reads gradients, and values that
+  // have no master.  It writes values, and reads and writes the arrays.
   size_t update_bytes(size_t bucket, int64_t count) const {
     const size_t values = (has_master(bucket) ? 2 : 3) * SizeOf(dtypes[bucket]);
     const size_t own = 2 * static_cast<size_t>(arrays(bucket)) * SizeOf(dtype(bucket));
