@@ -22,8 +22,8 @@ struct CarriedHome {
 // States of a TouchedTable, in use from its layer's backward to its update.
 //   kept    indices of a step's batches, I32
 //   first   scratch, an I32 a row of the table
-//   rows    rows that all ranks touched, I32, for the optimizer
-//   names   rows that this rank touched, F64, if there are several ranks
+//   rows    all ranks' touched rows, I32, for the optimizer
+//   names   this rank's touched rows, F64, if there are several ranks
 //   values  all ranks' values of touched rows, if they are sent
 struct TableStates {
   int kept = -1, first = -1, rows = -1, names = -1, values = -1;
