@@ -1,5 +1,5 @@
-// check.h: GYRE_CHECK for broken invariants (a bug in Gyre): prints where and what, then aborts.
-// Input and environment errors are absl::Status, never a check.  RETURN_IF_ERROR and
+// check.h: GYRE_CHECK for broken invariants (a bug in Gyre).  It prints place and condition, then
+// aborts.  Input and environment errors are absl::Status, never a check.  RETURN_IF_ERROR and
 // ASSIGN_OR_RETURN pass a Status up.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace gyre {
 [[noreturn]] void CheckFailed(const char* file, int line, const char* condition);
-// The status with "`where`: " before its message; codes are kept.
+// Puts "`where`: " before the status's message, and keeps its code.
 absl::Status Annotate(const absl::Status& status, std::string_view where);
 }  // namespace gyre
 

@@ -1,4 +1,4 @@
-// count_text.h: numbers of things, and of bytes, as people read them.
+// count_text.h: numbers of things, as people read them.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// dtype.h: the element types a tensor can hold, and the dispatch from a run-time DType to a C++
-// type.  Enumerators are stable: checkpoints and plan hashes contain them.
+// dtype.h: the element types of tensors, and the dispatch from a run-time DType to a C++ type.
+// Enumerators are stable, because checkpoints and plan hashes contain them.
 #pragma once
 
 #include <cstddef>
@@ -86,24 +86,23 @@ struct DTypeOfT<uint8_t> {
 template <typename T>
 inline constexpr DType kDTypeOf = DTypeOfT<T>::value;
 
-// What elements of type T are computed and summed in: themselves, but 16-bit ones in float.
+// The type in which elements of T are computed and summed.  It is float for 16-bit types, else T.
 template <typename T>
 using AccumulateType = std::conditional_t<sizeof(T) == 2, float, T>;
 
-// The DType of AccumulateType.
 constexpr DType AccumulateDType(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16 ? DType::kF32 : dtype;
 }
 
-// Floating-point types: what activations and parameters may be stored in.
+// Floating-point types, in which activations and parameters may be stored.
 constexpr bool IsReal(DType dtype) {
   return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 ||
          dtype == DType::kBF16;
 }
-// Those that are computed in as they are: what optimizers and reductions over ranks take.
+// Types that need no other to compute in.  Optimizers and reductions over ranks take these.
 constexpr bool IsComputeType(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF64; }
 
-// Calls f.template operator()<T>() with the C++ type of `dtype`.  Precondition: IsReal(dtype);
+// Calls f.template operator()<T>() with the C++ type of `dtype`.  Precondition: IsReal(dtype).
 // Infer has refused every other type with a Status.
 template <typename F>
 decltype(auto) VisitReal(DType dtype, F&& f) {

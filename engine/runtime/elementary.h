@@ -1,11 +1,11 @@
-// elementary.h: exp and what is made of it, on host and device.
+// elementary.h: exp and functions made of it, on host and device.
 //
-// In float they are polynomials without a branch, so that a loop over them is vectorised and gives
-// the same bits for every instruction set; in double they are the library's.  NaN passes through
-// all. Bounds of float's error, in units of the last place of the result where it is a normal
-// number, are those that tests/runtime/elementary_test.cc checks against double.
+// In float they are polynomials without a branch.  A loop over them is vectorised, and gives the
+// same bits for every instruction set.  In double they are the library's.  NaN passes through all.
+// Bounds of float's error are in units of the last place of a normal result.
+// tests/runtime/elementary_test.cc checks them against double.
 //
-// Polynomials: least largest error, by Lawson's iteration on Chebyshev points.
+// Polynomials have the least largest error, by Lawson's iteration on Chebyshev points.
 #pragma once
 
 #include <cmath>
@@ -22,8 +22,8 @@ HOST_DEVICE inline float Exp(float x) {
   // Beyond these it is infinity and 0.
   x = x > 89.f ? 89.f : x;
   x = x < -104.f ? -104.f : x;
-  // x = n ln 2 + r, |r| <= ln 2 / 2; adding 1.5 * 2^23 rounds to an integer, which then stands in
-  // the last bits.  ln 2 in two parts, of which n times the first is exact.
+  // x = n ln 2 + r, |r| <= ln 2 / 2.  Adding 1.5 * 2^23 rounds to an integer in the last bits.  ln
+  // 2 has two terms, and n times the first is exact.
   constexpr float kRound = 12582912.f;
   const float shifted = x * 1.44269504f + kRound;
   const float n = shifted - kRound;
@@ -31,7 +31,7 @@ HOST_DEVICE inline float Exp(float x) {
   const float p = Polynomial(r, 5.000000096e-1f, 1.666651830e-1f, 4.166620417e-2f, 8.368953708e-3f,
                              1.395060030e-3f);
   const float e = 1.f + (r + r * r * p);
-  // 2^n as a product of two, since it may lie outside the normal numbers.
+  // 2^n is a product of two, because it may be outside the normal numbers.
   const int32_t exponent = BitCast<int32_t>(shifted) - BitCast<int32_t>(kRound);
   const int32_t half = exponent >> 1;
   const auto power = [](int32_t k) { return BitCast<float>(static_cast<uint32_t>(k + 127) << 23); };
@@ -55,8 +55,8 @@ HOST_DEVICE inline float Tanh(float x) {
   return a < 0.625f ? small : large;
 }
 
-// The normal distribution function, (1 + erf(x / sqrt 2)) / 2, within 12 units where x >= -1.4, and
-// within 8e-6 of itself below.
+// The normal distribution function, (1 + erf(x / sqrt 2)) / 2.  It is within 12 units for x >=
+// -1.4, and within 8e-6 of itself below.
 HOST_DEVICE inline double NormalCdf(double x) { return std::erfc(-x * M_SQRT1_2) / 2; }
 HOST_DEVICE inline float NormalCdf(float x) {
   const float s = x * 0.707106781f, a = std::fabs(s), z = s * s;

@@ -1,8 +1,8 @@
-// half.h: 16-bit floating-point numbers for storage.  They convert to float and are computed with
-// as float; conversion from float rounds to nearest, ties to even, with the same bits on every
-// device (a NaN becomes 0x7FFF, as CUDA's conversions have it).
+// half.h: 16-bit floating-point numbers for storage, computed with as float.  Conversion from float
+// rounds to nearest, ties to even, with the same bits on every device.  A NaN becomes 0x7FFF, as in
+// CUDA's conversions.
 //
-// Our own structs, because nvcc does not know _Float16 and g++ 12 lacks __bf16.  Conversions
+// They are structs because nvcc does not know _Float16 and g++ 12 lacks __bf16.  Conversions
 // compute every case and select, so that loops of them are vectorised.
 #pragma once
 
@@ -22,7 +22,7 @@ inline constexpr uint16_t kNaN = 0x7FFF;
 
 }  // namespace half_internal
 
-// IEEE 754 binary16: 5 bits of exponent, 10 of fraction; largest 65504, smallest 2^-24.
+// IEEE 754 binary16, with 5 bits of exponent and 10 of fraction, up to 65504 and down to 2^-24.
 struct Half {
   uint16_t bits;
 
@@ -38,10 +38,10 @@ struct Half {
     using namespace half_internal;
     const uint32_t wide = BitCast<uint32_t>(value);
     const uint32_t sign = wide >> 16 & 0x8000u, magnitude = wide & 0x7FFFFFFFu;
-    // Re-bias the exponent from 127 to 15 and round the 13 bits that go.
+    // Re-bias the exponent from 127 to 15 and round 13 bits off.
     const uint32_t normal = (magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13;
-    // Below 2^-14, a multiple of 2^-24: the last bit of a float in [0.5, 1) is 2^-24, so the
-    // addition rounds.
+    // A multiple of 2^-24 below 2^-14.  That is the last bit of a float in [0.5, 1), so adding
+    // rounds.
     const uint32_t tiny =
         BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5f) - BitCast<uint32_t>(0.5f);
     uint32_t narrow = magnitude < 0x38800000u ? tiny : normal;
@@ -68,7 +68,7 @@ struct Half {
   }
 };
 
-// The upper half of a float: 8 bits of exponent, 7 of fraction.
+// The upper half of a float, with 8 bits of exponent and 7 of fraction.
 struct BFloat16 {
   uint16_t bits;
 

@@ -1,5 +1,5 @@
-// host_device.h: HOST_DEVICE marks a function that g++ compiles for the CPU and nvcc, from the
-// same text, for the GPU as well.  Every kernel functor and whatever it calls carries it.
+// host_device.h: HOST_DEVICE marks a function that g++ compiles for the CPU, and nvcc for the GPU
+// as well.  Every kernel functor and every function that it calls carries it.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -1,5 +1,5 @@
-// machine.h: what of this machine the process may use: its cores and memory, as far as the control
-// groups of a container, job or service leave them.
+// machine.h: the cores and memory that this process may use, within the control groups of its
+// container, job or service.
 #pragma once
 
 #include <cstddef>
@@ -7,19 +7,18 @@
 
 namespace gyre {
 
-// Versions 1 (a folder a controller) and 2.  The least limit counts of the process's group and
-// those above it.  What cannot be read sets none: in a container the path is often the host's, and
-// only the root is there.
+// Control groups of version 1 (a folder a controller) and 2.  The least limit of the process's
+// group and those above it counts.  An unreadable file sets none.  In a container the path is often
+// the host's, and only the root is there.
 struct ControlGroups {
   std::string list = "/proc/self/cgroup";  // lines "id:controllers:path"
   std::string root = "/sys/fs/cgroup";
 };
 
-// Bytes of memory.
 size_t MemoryBytes(const ControlGroups& groups = {});
 
-// Cores that the calling thread may run on, at most the groups' share of processor time, rounded
-// up: a part of a core is better than none.  At least 1.
+// Returns the cores that the calling thread may run on, at most the groups' share of processor
+// time, rounded up.  At least 1.
 int Cores(const ControlGroups& groups = {});
 
 }  // namespace gyre

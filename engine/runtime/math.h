@@ -7,14 +7,13 @@
 
 namespace gyre {
 
-// The smallest integer not below a / b.  Precondition: a >= 0, b > 0, and a + b - 1 is
-// representable.
+// Returns a / b, rounded up.  Precondition: a >= 0, b > 0, and a + b - 1 is representable.
 template <typename Integer>
 HOST_DEVICE constexpr Integer CeilDiv(Integer a, Integer b) {
   return (a + b - 1) / b;
 }
 
-// The smallest multiple of `multiple` not below a.
+// Returns the smallest multiple of `multiple` that is not below a.
 template <typename Integer>
 HOST_DEVICE constexpr Integer RoundUp(Integer a, Integer multiple) {
   return CeilDiv(a, multiple) * multiple;

@@ -1,5 +1,5 @@
-// nvtx.h: named ranges of the calling thread, which Nsight Systems shows beside a GPU's work;
-// nothing without CUDA.
+// nvtx.h: named ranges of the calling thread, which Nsight Systems shows beside a GPU's work.  They
+// do nothing without CUDA.
 #pragma once
 
 namespace gyre {

@@ -1,5 +1,5 @@
-// random.h: counter-based random numbers: the same (key, counter) gives the same bits on every
-// device, thread count and rank count, because no state is carried.
+// random.h: counter-based random numbers.  No state is carried, so the same (key, counter) gives
+// the same bits on every device, thread count and rank count.
 // Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", Philox4x32-10.
 #pragma once
 
@@ -20,7 +20,7 @@ struct RandomBits {
 // Ten rounds of Philox4x32 over the 128-bit counter (hi, lo) under a 64-bit key.
 // Words are least significant first.
 HOST_DEVICE inline RandomBits Philox(uint64_t key, uint64_t counter_hi, uint64_t counter_lo) {
-  // Multipliers from the paper's search; the key's increments are the golden ratio and sqrt(3) - 1.
+  // Multipliers are the paper's.  The key's increments are the golden ratio and sqrt(3) - 1.
   constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
   constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
@@ -36,17 +36,17 @@ HOST_DEVICE inline RandomBits Philox(uint64_t key, uint64_t counter_hi, uint64_t
     k0 += kWeyl0;
     k1 += kWeyl1;
   };
-  // No loop: a loop of calls is vectorised only where it has none inside.
+  // No loop, because a loop of calls is vectorised only if it has none inside.
   round(), round(), round(), round(), round();
   round(), round(), round(), round(), round();
   return {{c0, c1, c2, c3}};
 }
 
-// Uniform in [0, 1): the top 24 bits (float) or 53 bits (double; `low` supplies the lower bits).
+// Uniform in [0, 1), from 24 bits (float) or 53 (double, `low` has the lower bits).
 HOST_DEVICE inline float UniformFloat(uint32_t bits) {
   return static_cast<float>(bits >> 8) * 0x1p-24f;
 }
-// The two parts do not overlap, so the sum is exact; 32-bit conversions are what vectors have.
+// The terms do not overlap, so the sum is exact.  Vectors have 32-bit conversions only.
 HOST_DEVICE inline double UniformDouble(uint32_t high, uint32_t low) {
   return static_cast<double>(high) * 0x1p-32 + static_cast<double>(low >> 11) * 0x1p-53;
 }
@@ -64,11 +64,11 @@ uint64_t RandomKey(uint64_t seed, std::string_view purpose);
 
 namespace random_internal {
 
-// -log(u) for u in [2^-53, 1], to some 2e-16 relative: u = 2^e m, m in [sqrt(1/2), sqrt(2)), and
-// log(m) = 2 artanh(s), s = (m - 1) / (m + 1), by its series: s^2 < 0.0295, so that the first term
-// left out, s^22 / 23, is below 1e-17.
+// Returns -log(u) for u in [2^-53, 1], to some 2e-16 relative.  u = 2^e m, m in [sqrt(1/2),
+// sqrt(2)), and log(m) = 2 artanh(s) with s = (m - 1) / (m + 1), by its series.  s^2 < 0.0295, so
+// the first term left out, s^22 / 23, is below 1e-17.
 HOST_DEVICE inline double MinusLog(double u) {
-  // The exponent's step is moved from powers of two to those times sqrt(1/2), here its upper word.
+  // The exponent steps at powers of two times sqrt(1/2), here its upper word.
   constexpr uint32_t kRootOfHalf = 0x3fe6a09e;
   const uint64_t bits = BitCast<uint64_t>(u);
   const uint32_t high = static_cast<uint32_t>(bits >> 32) + (0x3ff00000 - kRootOfHalf);
@@ -81,8 +81,9 @@ HOST_DEVICE inline double MinusLog(double u) {
   return -(exponent * std::numbers::ln2 + 2 * s * series);
 }
 
-// cos and sin of 2 pi turn, turn in [0, 1): of the angle to the nearest quarter turn by Taylor's
-// series, whose first terms left out are below (pi/4)^17 / 17! = 5e-17, then turned back.
+// Returns cos and sin of 2 pi turn, for turn in [0, 1).  Taylor's series take the angle to the
+// nearest quarter turn, and the result is turned back.  Their first terms left out are below
+// (pi/4)^17 / 17! = 5e-17.
 HOST_DEVICE inline NormalPair CosSin(double turn) {
   const auto quarter = static_cast<int32_t>(4 * turn + 0.5);
   const double x = (turn - 0.25 * quarter) * (2 * std::numbers::pi), z = x * x;

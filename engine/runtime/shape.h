@@ -1,5 +1,5 @@
-// shape.h: the extents of a tensor, outermost first.  A value type without heap memory, so kernels
-// and specs copy it freely.  Images are N,H,W,C in memory on every device; sequences are T,N,C.
+// shape.h: the extents of a tensor, outermost first.  They need no heap memory, so kernels and
+// specs copy them freely.  Images are N,H,W,C in memory on every device, sequences T,N,C.
 #pragma once
 
 #include <array>
@@ -23,10 +23,10 @@ class Shape {
   std::span<const int64_t> dims() const { return {dims_.data(), static_cast<size_t>(rank_)}; }
 
   int64_t elements() const;
-  // At most 2^56 elements, so that bytes, and sums of them, do not overflow.  elements() of a shape
-  // that is made of a user's numbers needs this first.
+  // True for at most 2^56 elements, so that bytes and their sums do not overflow.  A shape of a
+  // user's numbers needs this before elements().
   bool IsCountable() const;
-  // Product of the extents in [begin, end); 1 when the range is empty.
+  // Product of the extents in [begin, end), 1 if the range is empty.
   int64_t elements(int begin, int end) const;
 
   // This shape with the extent of one axis replaced.  Precondition: 0 <= axis < rank().

@@ -1,5 +1,5 @@
-// tensor.h: a non-owning, contiguous view of typed elements on some device.  Copying a Tensor
-// copies the view.  Whoever made the memory outlives every view of it.
+// tensor.h: a non-owning, contiguous view of typed elements on some device.  A copy is another
+// view.  The memory must outlive every view of it.
 #pragma once
 
 #include "engine/runtime/check.h"

@@ -1,7 +1,7 @@
-// timeline.h: what this process did and when, for people: a Chrome trace, which Perfetto shows.
+// timeline.h: records the spans of this process's work as a Chrome trace, which Perfetto shows.
 //
-// A row is what one thread, stream or lane of communication does, one thing after the other; the
-// rows of a rank stand together.  While nothing is recorded a span costs the look at one flag.
+// A row has the spans of one thread, stream or lane of communication, one after another.  A rank's
+// rows stand together.  Without a recording a span costs a look at one flag.
 #pragma once
 
 #include <atomic>
@@ -25,33 +25,34 @@ class Timeline {
  public:
   static constexpr int64_t kMostSpans = 1'000'000;  // some 100 MB
 
-  // Records from now on, also of threads that run already.  Once a process.  Errors: those of the
-  // file.  most_spans: the rest is left out.
+  // Starts the recording, also of threads that run already.  Once a process.  Spans beyond
+  // most_spans are left out.  Errors: those of the file.
   static absl::Status Open(const std::string& path, int64_t most_spans = kMostSpans);
-  // What follows is not recorded.  Errors: those of the file.
+  // Ends the recording.  Errors: those of the file.
   static absl::Status Close();
   static bool on() { return on_.load(std::memory_order_acquire); }
 
-  // Any thread's, as is all that follows.  Where nothing is recorded, a row that records nothing.
+  // Any thread, here and below.  Returns a row that records nothing if there is no recording.
   static TimelineRow NewRow(int rank, std::string_view name);
-  // Microseconds since 1970, so that the files of several hosts can be laid side by side.
+  // Microseconds since 1970, so that several hosts' files can be laid side by side.
   static double Now();
   static void Add(TimelineRow row, TimelineKind kind, std::string_view name, double begin,
                   double end);
 
-  // The calling thread's row: none at first.
+  // The calling thread's row, none at first.
   static TimelineRow row();
   static void SetRow(TimelineRow row);
 
-  // For streams on the host: `work`, which when it is run records itself under the label that is in
-  // force now (TimelineLabel), if there is one.
+  // For host streams.  Returns `work` that, when run, records itself under the present
+  // TimelineLabel.
   static std::function<absl::Status()> Labelled(std::function<absl::Status()> work);
 
  private:
   static std::atomic<bool> on_;
 };
 
-// From here to the end of the block, in the calling thread's row.  The name must live as long.
+// Records from here to the end of the block, in the calling thread's row.  The name must live as
+// long.
 class TimelineSpan {
  public:
   TimelineSpan(TimelineKind kind, std::string_view name)
@@ -68,8 +69,8 @@ class TimelineSpan {
   const double begin_;  // 0: nothing is recorded
 };
 
-// What the calling thread hands to streams until the end of the block is called "WHAT HOW": also a
-// range of NVTX, in a build with CUDA.  Of nested blocks the inner counts.
+// Names the work that the calling thread gives to streams until the end of the block.  An inner
+// label replaces it.  A recording with CUDA also makes an NVTX range.
 class TimelineLabel {
  public:
   explicit TimelineLabel(std::string_view what, std::string_view how = {});

@@ -1,4 +1,4 @@
-// version.h: the release of Gyre that a program is of.  CHANGELOG.md says what each has.
+// version.h: this program's release of Gyre.  CHANGELOG.md describes each.
 #pragma once
 
 namespace gyre {

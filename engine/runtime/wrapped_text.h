@@ -1,4 +1,4 @@
-// wrapped_text.h: text in lines that a terminal of 80 columns shows whole.  Pure functions.
+// wrapped_text.h: text in lines for a terminal of 80 columns.  Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@ namespace gyre {
 
 inline constexpr size_t kTextColumns = 80;
 
-// `head`, then the words of `text`, in lines of at most 80 columns; all but the first begin with
-// `indent` spaces.  A longer word is cut behind commas; one without any, such as a path, stays
-// whole.  The last line has no end.
+// Returns `head` and the words of `text`, in lines of at most 80 columns.  Later lines begin with
+// `indent` spaces.  A longer word is cut behind commas.  Without them, as a path, it stays whole.
+// The last line has no end.
 inline std::string Wrapped(const std::string& head, std::string_view text, size_t indent = 2) {
   std::string out, line = head;
   bool first = true;  // in its line
@@ -37,7 +37,7 @@ inline std::string Wrapped(const std::string& head, std::string_view text, size_
   return out + line;
 }
 
-// In at most so many columns; what is cut ends with "~".
+// Returns at most `columns` columns.  Cut text ends with "~".
 inline std::string Cut(const std::string& text, size_t columns) {
   return text.size() <= columns ? text : text.substr(0, columns - 1) + "~";
 }

@@ -1,4 +1,4 @@
-// buffer.h: owning, move-only bytes on a device.  The device must outlive the buffer.
+// buffer.h: owns bytes on a device, which must outlive the buffer.
 #pragma once
 
 #include "engine/runtime/device/device.h"
@@ -8,7 +8,7 @@ namespace gyre {
 class Buffer {
  public:
   Buffer() = default;
-  // Errors: those of Device::Allocate.  bytes == 0 gives an empty buffer.
+  // bytes == 0 gives an empty buffer.  Errors: those of Device::Allocate.
   static absl::StatusOr<Buffer> Allocate(Device& device, MemoryKind kind, size_t bytes);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;

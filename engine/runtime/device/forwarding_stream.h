@@ -1,4 +1,4 @@
-// forwarding_stream.h: a stream that hands all on to another, for who changes one call of it.
+// forwarding_stream.h: a stream that forwards every call to another.  A subclass changes some.
 #pragma once
 
 #include <functional>

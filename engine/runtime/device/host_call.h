@@ -1,5 +1,4 @@
-// host_call.h: host code on a stream of any kind: a GPU's, too, runs what touches host memory
-// alone.
+// host_call.h: host code on a stream of any kind, if it touches host memory alone.
 #pragma once
 
 #include <functional>
@@ -9,9 +8,9 @@
 
 namespace gyre {
 
-// Enqueues host code that touches host memory alone, pinned or not, and calls nothing of a device.
-// Otherwise as Stream::Call; of a GPU its errors come out of what is called once they are known,
-// and it is not for captured work.
+// Enqueues host code that touches host memory alone, pinned or not, and calls no device.  Otherwise
+// as Stream::Call.  On a GPU a capture refuses it, and later calls return its errors once they are
+// known.
 absl::Status CallOnHost(Stream& stream, std::function<absl::Status()> work);
 
 }  // namespace gyre

@@ -1,5 +1,5 @@
-// stop_watch.h: how long work on a stream takes: by events on a GPU, whose host runs ahead of it,
-// by the clock elsewhere.  Used by the thread that owns the stream.
+// stop_watch.h: how long work on a stream takes.  A GPU's events measure it, since its host runs
+// ahead.  Other devices use the clock.  Used by the thread that owns the stream.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,10 @@ namespace gyre {
 class StopWatch {
  public:
   virtual ~StopWatch() = default;
-  // Mark the points of the stream between which time is taken.  Errors: the stream's.
+  // Mark the two points of the stream between which time is taken.  Errors: the stream's.
   virtual absl::Status Start() = 0;
   virtual absl::Status Stop() = 0;
-  // Waits for the second point.  Precondition: Start and Stop.  Errors: those of the work.
+  // Blocks until the second point.  Precondition: Start and Stop.  Errors: those of the work.
   virtual absl::StatusOr<double> Seconds() = 0;
 };
 

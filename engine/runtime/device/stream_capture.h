@@ -1,9 +1,8 @@
-// stream_capture.h: the rules of a capture of several streams, CUDA's, the same on every device.
+// stream_capture.h: CUDA's rules for a capture of several streams, the same on every device.
 //
-// A stream joins by waiting for an event recorded in the capture.  At the end it must be back: the
-// stream that began the capture has waited, itself or through others, for all that came on it.
-// Events tie points of one capture together and nothing else.  Streams of one capture belong to one
-// thread.
+// A stream joins by waiting for an event recorded in the capture.  By the end it must be back.  The
+// stream that began the capture has then waited, itself or through others, for its last work.
+// Events tie points of one capture alone.  Its streams belong to one thread.
 #pragma once
 
 #include <cstdint>
@@ -14,45 +13,44 @@
 
 namespace gyre {
 
-// What is being captured.  A device derives from it what it writes down.
+// A capture under way.  A device derives a class that also stores the calls.
 struct Capture {
   virtual ~Capture() = default;
   bool ended = false;
   absl::Status status;  // the first error within it
-  // By stream, in the order in which they joined, and by stream again: how many of that one's
-  // calls lie before what comes next.
+  // passed[s][t] is the number of stream t's calls that precede the next call of stream s.  Streams
+  // are numbered in the order in which they joined.
   std::vector<std::vector<int64_t>> passed = {};
 };
 
-// A point of a captured stream, as an event keeps it.
+// A point of a captured stream, as an event stores it.
 struct CapturePoint {
-  std::shared_ptr<Capture> capture;  // null: of none
-  std::vector<int64_t> passed;       // as in Capture
+  std::shared_ptr<Capture> capture;  // null: no capture
+  std::vector<int64_t> passed;       // the stream's row of Capture::passed
 };
 
-// A stream's part in captures, one after the other.
+// A stream's membership in captures, one after another.
 class StreamCapture {
  public:
   bool active() const { return capture_ != nullptr && !capture_->ended; }
-  // The stream began it.
   bool began() const { return active() && index_ == 0; }
   Capture& capture() const { return *capture_; }  // Precondition: active.
 
-  // Makes it the capture's error if there is none yet, and gives it back.  Precondition: active.
+  // Stores the capture's error, if it is the first, and returns it.  Precondition: active.
   absl::Status Keep(absl::Status status) const;
-  // OK where no capture is active; else FailedPrecondition, which End reports as well.
+  // Returns OK if no capture is active, else FailedPrecondition, which End reports as well.
   absl::Status Refuse(const char* call) const;
 
   absl::Status Begin(std::shared_ptr<Capture> capture);
-  // One more call has been written down.  Precondition: active.
+  // Counts one more stored call.  Precondition: active.
   void AddCall() const { ++capture_->passed[index_][index_]; }
-  CapturePoint Here() const;  // of no capture where none is active
-  // Before a wait for an event recorded at `point`; may make the stream join.  Afterwards the wait
-  // is to be written down where a capture is active.  Errors: FailedPrecondition where just one of
-  // the two is in the capture, or it has ended.
+  CapturePoint Here() const;  // of no capture if none is active
+  // Called before a wait for an event recorded at `point`.  The stream may join.  If a capture is
+  // active afterwards, the wait is to be stored.  Errors: FailedPrecondition if the active capture
+  // is another than the point's, or the point's has ended.
   absl::Status Wait(const CapturePoint& point);
-  // Errors: FailedPrecondition where this stream has not begun one, or another one is not back;
-  // the capture's own.  It has ended in any case, unless another stream began it.
+  // Ends the capture, unless another stream began it.  Errors: FailedPrecondition if this stream
+  // began none or another is not back, or the capture's own error.
   absl::Status End();
 
  private:

@@ -1,14 +1,18 @@
-// block.h: what one block of a GPU does in a skeleton, for anything that acts as a block of
-// kThreads threads: cuda.h hands over a real one, and a test one that is a loop, so that the text
-// that runs on a GPU has been run.
+// block.h: the work of one GPU block in each skeleton, for any type that acts as kThreads threads.
+// cuda.h passes a real block.  A test passes a loop, and so runs the GPU's code on a CPU.
 //
 // A block B has
-//   int64_t index() const, count() const;  // this one's, and how many there are
-//   void Phase(f);                         // f(thread) on every thread; then all wait for all
-//   bool Any(f);                           // the same; true if f was on one of them
-// A thread keeps nothing from phase to phase but what it wrote to `values` or `flags`, [kThreads]
-// in the block's shared memory, and in one phase touches nothing that another thread writes.
-// Which values are combined in which order depends on the extents alone.
+//   int64_t index() const, count() const;  // this block's number, and how many there are
+//   void Phase(f);                         // f(thread) on every thread, then a barrier
+//   bool Any(f);                           // the same, and true if f was true on any thread
+//
+// Terms:
+//   piece  a range of one row's columns (one column's rows) that is reduced to one value
+//   lanes  threads that share a row (RowLanes), or neighbouring columns (ColumnLanes)
+//
+// From phase to phase only `values` and `flags` survive, [kThreads] in shared memory.  Within a
+// phase no thread touches an element that another thread writes.  The extents alone decide which
+// values are combined, and in which order.
 #pragma once
 
 #include <cstdint>
@@ -20,25 +24,24 @@
 namespace gyre::parallel_internal {
 
 inline constexpr int kThreads = 256;
-// Columns of a destination that one block adds to: four a thread, so that the search for its rows
-// is shared.
+// Columns of a destination that one block adds to.  The four of a thread share a search for rows.
 inline constexpr int64_t kScatterColumns = 4 * kThreads;
 // Elements of a part that one block visits at a time.
 inline constexpr int64_t kPartElements = 4 * kThreads;
-// Loads of a reduction that a thread starts before it needs the first: what hides the memory's
-// delay where a GPU holds half as many threads as it could.
+// Loads that a thread of a reduction starts before it needs the first.  They hide the latency of
+// memory where a GPU holds half as many threads as it could.
 inline constexpr int kLoadsInFlight = 4;
 
-// Threads that share a row, a power of two: each has at least two columns if it can.
+// Threads that share a row, a power of two.  A thread has one or two columns, if kThreads suffice.
 HOST_DEVICE constexpr int RowLanes(int64_t columns) {
   int lanes = 1;
   while (lanes < kThreads && 2 * lanes < columns) lanes *= 2;
   return lanes;
 }
 
-// Neighbouring columns that a block reduces, a power of two; its threads beside them take rows in
-// turn.  8 columns of float are the 32 bytes that memory is read by; more of them only where they
-// make a block for each of an H100's 132 processors all the same.
+// Neighbouring columns that a block reduces, a power of two.  Its other threads take rows in turn.
+// Memory is read in units of 32 bytes, which are 8 columns of float.  The width doubles, up to 32,
+// while there are more than 128 blocks (an H100 has 132 processors).
 HOST_DEVICE constexpr int ColumnLanes(int64_t columns, int64_t pieces) {
   int lanes = 1;
   while (lanes < 8 && lanes < columns) lanes *= 2;
@@ -46,7 +49,7 @@ HOST_DEVICE constexpr int ColumnLanes(int64_t columns, int64_t pieces) {
   return lanes;
 }
 
-// Combine over load(i) for i = begin, begin + step, ... below end.
+// Returns Combine over load(i) for i = begin, begin + step, ... below end.
 template <typename R, typename Load>
 HOST_DEVICE typename R::Value CombineStrided(const R& r, int64_t begin, int64_t end, int64_t step,
                                              Load load) {
@@ -62,8 +65,8 @@ HOST_DEVICE typename R::Value CombineStrided(const R& r, int64_t begin, int64_t 
   return values[0];
 }
 
-// values[first] = Combine over its `members` values, `stride` apart, for each group of threads;
-// member(thread): which one of its group a thread is.
+// Combines the values of each group of `members` threads, `stride` apart, into that of its first.
+// member(thread) is the thread's number in its group.
 template <typename B, typename R, typename Member>
 HOST_DEVICE void CombineTree(B& block, const R& r, int members, int stride, Member member,
                              typename R::Value* values) {
@@ -76,8 +79,8 @@ HOST_DEVICE void CombineTree(B& block, const R& r, int members, int stride, Memb
   }
 }
 
-// values[g * lanes] = Combine over piece first + g of the rows, for each of the block's pieces;
-// they are numbered row by row.
+// Sets values[g * lanes] to piece first + g of the rows, reduced, for each of the block's pieces.
+// Pieces are numbered row by row.
 template <typename B, typename R>
 HOST_DEVICE void CombineRows(B& block, const R& r, int64_t rows, int64_t columns, int64_t pieces,
                              int64_t first, typename R::Value* values) {
@@ -95,7 +98,7 @@ HOST_DEVICE void CombineRows(B& block, const R& r, int64_t rows, int64_t columns
       block, r, lanes, 1, [lanes](int thread) { return thread % lanes; }, values);
 }
 
-// Store(row * pieces + piece, the piece's value).
+// Calls Store(row * pieces + piece, the piece's value).
 template <typename B, typename R>
 HOST_DEVICE void ForEachRowBlock(B& block, int64_t rows, int64_t columns, int64_t pieces,
                                  const R& r, typename R::Value* values) {
@@ -131,7 +134,7 @@ HOST_DEVICE void TransformRowsBlock(B& block, int64_t rows, int64_t columns, con
   }
 }
 
-// Store(piece * columns + column, the value over the piece's rows).
+// Calls Store(piece * columns + column, the value over the piece's rows).
 template <typename B, typename R>
 HOST_DEVICE void ReduceColumnsBlock(B& block, int64_t rows, int64_t columns, int64_t pieces,
                                     const R& r, typename R::Value* values) {
@@ -156,10 +159,10 @@ HOST_DEVICE void ReduceColumnsBlock(B& block, int64_t rows, int64_t columns, int
   }
 }
 
-// Blocks take the parts' pieces of kPartElements in turn.
+// Blocks take kPartElements of a part in turn.
 template <typename B, typename F>
 HOST_DEVICE void ForEachPartBlock(B& block, const PartTable<F>& table) {
-  int64_t piece = block.index();  // counted from the first of part k
+  int64_t piece = block.index();  // of kPartElements, counted from part k's first
   for (int k = 0; k < table.count; ++k) {
     const int64_t n = table.parts[k].n, pieces = CeilDiv(n, kPartElements);
     for (; piece < pieces; piece += block.count()) {
@@ -173,9 +176,10 @@ HOST_DEVICE void ForEachPartBlock(B& block, const PartTable<F>& table) {
   }
 }
 
-// The block of the first row with a destination adds all rows that have it, in their order: no
-// other block touches that destination.  Cost: each row reads destinations back to the first row
-// that shares its own, and the first one of each destination reads all after it.
+// The block of the first row with a destination adds all rows that share it, in their order.  No
+// other block adds to the same columns of it.
+// Cost: each row reads destinations from row 0 to the first that equals its own.  The first row of
+// each destination reads all of them.
 template <typename B, typename S>
 HOST_DEVICE void ScatterAddBlock(B& block, int64_t rows, int64_t columns, const S& s,
                                  unsigned char* flags) {

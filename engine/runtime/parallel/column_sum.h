@@ -6,8 +6,8 @@
 
 namespace gyre {
 
-// to[column] = the sum over rows of from: [rows, columns], in F64, rounded once: a bias may be that
-// of all pixels of large images.
+// to[column] = the sum over rows of from[rows, columns].  It is summed in F64, because a bias may
+// be added to all pixels of large images.
 template <typename T>
 struct ColumnSum : SumReduction<double> {
   int64_t columns;

@@ -1,5 +1,4 @@
-// cuda.h: the loop skeletons as CUDA kernels; included by parallel.h alone, under nvcc.  What a
-// block does is in block.h.
+// cuda.h: the loop skeletons as CUDA kernels.  Included by parallel.h alone, under nvcc.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,11 +16,10 @@
 
 namespace gyre::parallel_internal {
 
-// Several times what any GPU holds at once (an H100: 132 x 8 blocks of kThreads); beyond it the
-// kernels stride.
+// Several times the 132 x 8 blocks that an H100 holds at once.  Kernels stride over more work.
 inline constexpr int64_t kMaxBlocks = 8192;
 
-// Enqueues kernel(arguments...) with that many blocks, but kMaxBlocks at most.
+// Enqueues kernel(arguments...)  with `blocks` blocks, at most kMaxBlocks.
 template <typename... Parameters>
 absl::Status Launch(const char* skeleton, Stream& stream, int64_t blocks,
                     void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {
@@ -36,7 +34,7 @@ absl::Status Launch(const char* skeleton, Stream& stream, int64_t blocks,
       absl::StrCat(skeleton, ": cudaLaunchKernel: ", cudaGetErrorString(error)));
 }
 
-// The block that runs a kernel, as block.h wants one.
+// The block that runs a kernel, in the form that block.h expects.
 class CudaBlock {
  public:
   __device__ int64_t index() const { return blockIdx.x; }
@@ -52,7 +50,7 @@ class CudaBlock {
   }
 };
 
-// An array of kThreads in shared memory, of values that may have constructors.
+// Returns [kThreads] in shared memory.  Raw bytes let T have constructors.
 template <typename T>
 __device__ T* SharedArray() {
   __shared__ alignas(T) unsigned char bytes[sizeof(T) * kThreads];
@@ -67,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) ForEachKernel(int64_t n, F f) {
   }
 }
 
-// A division of 32 bits takes a quarter of one of 64.
+// A 32-bit division takes a quarter of the time of a 64-bit one.
 template <typename F>
 __global__ void __launch_bounds__(kThreads) ForEachCellKernel(int64_t n, int64_t columns, F f) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -114,7 +112,7 @@ __global__ void __launch_bounds__(kThreads) ScatterAddKernel(int64_t rows, int64
   ScatterAddBlock(block, rows, columns, s, SharedArray<unsigned char>());
 }
 
-// Launches over `pieces` of each row (column).
+// Launches over `pieces` pieces of each row (column).
 template <typename R>
 absl::Status LaunchForEachRow(Stream& stream, int64_t rows, int64_t columns, int64_t pieces,
                               const R& r) {
@@ -133,7 +131,7 @@ absl::Status LaunchReduceColumns(Stream& stream, int64_t rows, int64_t columns, 
                 pieces, r);
 }
 
-// A launch for as many parts as a table holds.
+// Launches once for as many parts as a table holds.
 template <typename F>
 absl::Status LaunchForEachPart(Stream& stream, std::span<const FusedLoop<F>> parts,
                                const bool* unless) {

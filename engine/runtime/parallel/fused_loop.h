@@ -1,4 +1,4 @@
-// fused_loop.h: what ForEachPart is handed, and the form in which a GPU is.
+// fused_loop.h: the loops of ForEachPart, and the table that hands them to a GPU.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 namespace gyre {
 
-// One of the loops that run together: f(i) for each i in [0, n).
+// Stands for f(i) for each i in [0, n).
 template <typename F>
 struct FusedLoop {
   int64_t n;
@@ -15,7 +15,7 @@ struct FusedLoop {
 
 namespace parallel_internal {
 
-// A kernel's arguments: 4 KiB of them are allowed, of which the table leaves some to others.
+// A kernel's argument.  CUDA allows 4 KiB of arguments, and the table leaves some of it to others.
 template <typename F>
 struct PartTable {
   static constexpr int kMost =

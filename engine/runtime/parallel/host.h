@@ -1,8 +1,12 @@
-// host.h: the loop skeletons on a CPU; included by parallel.h alone.
+// host.h: the loop skeletons on a CPU.  Included by parallel.h alone.
 //
-// Every reduction is cut into pieces by its extents, never by the thread count or the instruction
-// set; a piece has kLanes partial values, as wide as vector registers like, which are then combined
-// as a tree.  So are the pieces: the error of a sum of millions of floats is that of one piece.
+// Terms:
+//   piece  kColumnsPerPiece columns of a row (kRowsPerPiece rows of a column), reduced to one value
+//   lane   one of kLanes partial values of a row's piece
+//
+// A reduction is split into pieces by its extents, never by thread count or instruction set.
+// Lanes, and then pieces, are combined as a tree.  A sum of millions of floats errs as one piece
+// does.
 #pragma once
 
 #include <algorithm>
@@ -16,23 +20,23 @@
 
 namespace gyre::parallel_internal {
 
-// Loops of fewer visits run on one thread: waking a team takes microseconds, in which one core
-// makes about this many light visits.
+// Loops of fewer visits run on one thread.  Waking a team takes microseconds, the time of about
+// this many light visits on one core.
 inline constexpr int64_t kGrain = 8192;
-// 64 bytes of float: one AVX-512 register, four SSE ones.
+// 64 bytes of float fill one AVX-512 register or four SSE registers.
 inline constexpr int64_t kLanes = 16;
-// Columns of a row, and rows of a column, that one piece reduces.  Large enough that partial values
-// cost little beside the data, small enough that a bias gradient (few columns) has many pieces.
+// Long pieces keep partial values cheap.  Short pieces give a bias gradient (few columns) many.
 inline constexpr int64_t kColumnsPerPiece = 4096;
 inline constexpr int64_t kRowsPerPiece = 256;
-// Columns that one piece of a column reduction or scatter covers: its values stay in the L1 cache.
+// Columns of a column reduction or scatter that one task covers.  Their values stay in the L1
+// cache.
 inline constexpr int64_t kColumnsPerBlock = 128;
 
-// True where that many tasks, of so many visits in all, are worth a team of threads.
+// True if `tasks` tasks, of `visits` visits in all, are worth a team of threads.
 constexpr bool Worthwhile(int64_t tasks, int64_t visits) { return tasks > 1 && visits >= kGrain; }
 
-// Memory of the calling thread for `count` partial values, until its next call.  It is kept, so
-// that a step that has been made once allocates nothing.
+// Returns memory of the calling thread for `count` partial values, valid until its next call.  It
+// is retained, so a repeated step allocates nothing.
 template <typename Value>
 Value* PartialValues(int64_t count) {
   thread_local std::vector<Value> values;
@@ -40,8 +44,8 @@ Value* PartialValues(int64_t count) {
   return values.data();
 }
 
-// kCount values of a reduction.  Those of a Value with Components lie in two arrays: structures in
-// a row would have to be taken apart for vectors.
+// kCount values of a reduction.  A Value with Components is stored as two arrays, because vectors
+// would have to take structs apart.
 template <typename Value, int64_t kCount>
 struct Values {
   Value all[kCount];
@@ -97,7 +101,7 @@ void HostForEachCell(int64_t rows, int64_t columns, const F& f) {
   RunOnTeam(n, n >= kGrain, ForEachCellBody<F>{f, columns});
 }
 
-// Over the parts laid end to end.
+// Treats the parts as one range, split among the threads.
 template <typename F>
 void HostForEachPart(std::span<const FusedLoop<F>> parts) {
   int64_t n = 0;
@@ -117,7 +121,7 @@ void HostForEachPart(std::span<const FusedLoop<F>> parts) {
   }
 }
 
-// values[0] = all kCount of them combined, as a tree.
+// Combines the first kCount values into values[0], as a tree.
 template <int64_t kCount, typename R, int64_t kAll>
 void CombineLanes(const R& r, Values<typename R::Value, kAll>& values) {
   if constexpr (kCount > 1) {
@@ -130,7 +134,7 @@ void CombineLanes(const R& r, Values<typename R::Value, kAll>& values) {
   }
 }
 
-// Columns [begin, end) of one row, combined.
+// Returns columns [begin, end) of one row, combined.
 template <typename R>
 typename R::Value CombineRow(const R& r, int64_t row, int64_t begin, int64_t end) {
   if (begin == end) return r.Identity();
@@ -164,11 +168,12 @@ typename R::Value CombineRow(const R& r, int64_t row, int64_t begin, int64_t end
   return lanes.Get(0);
 }
 
-// value(0), ..., value(count - 1), combined as a tree: neighbours first.
+// Returns value(0), ..., value(count - 1), combined as a tree of neighbours.  Precondition: count >
+// 0.
 template <typename R, typename ValueOf>
 typename R::Value CombineAsTree(const R& r, int64_t count, const ValueOf& value) {
   constexpr int kMostLevels = 64;
-  typename R::Value pending[kMostLevels];  // of a power of two of values each, the most first
+  typename R::Value pending[kMostLevels];  // each of a power of two of values, the most first
   int levels = 0;
   for (int64_t i = 0; i < count; ++i) {
     pending[levels++] = value(i);
@@ -183,7 +188,6 @@ typename R::Value CombineAsTree(const R& r, int64_t count, const ValueOf& value)
   return pending[0];
 }
 
-// All columns of one row, combined.
 template <typename R>
 typename R::Value CombineWholeRow(const R& r, int64_t row, int64_t columns) {
   if (columns <= kColumnsPerPiece) return CombineRow(r, row, 0, columns);
@@ -202,7 +206,7 @@ struct WholeRows {
   }
 };
 
-// Pieces of rows, numbered row by row.
+// Pieces of rows are numbered row by row.
 template <typename R>
 struct RowPartials {
   R r;
@@ -248,8 +252,8 @@ void HostTransformRows(int64_t rows, int64_t columns, const R& r) {
   RunOnTeam(rows, Worthwhile(rows, rows * columns), TransformRowsBody<R>{r, columns});
 }
 
-// Pieces of kRowsPerPiece rows in blocks of kColumnsPerBlock columns, numbered piece by piece; each
-// column from its first row to its last.
+// Tasks are (piece, kColumnsPerBlock columns), numbered piece by piece.  Each combines a column
+// from its first row to its last.
 template <typename R>
 struct ColumnPartials {
   R r;

@@ -1,11 +1,12 @@
-// parallel.h: the loop skeletons that every kernel of our own is an instance of.  The only
-// layer-facing file that mentions __CUDACC__.
+// parallel.h: the loop skeletons of all kernels that Gyre writes itself.  No other header for
+// layers mentions __CUDACC__.
 //
-// A functor is a named struct of values and pointers with HOST_DEVICE const methods; it is copied
-// into the stream, and what it points to must outlive the work.  The order of additions depends on
-// the extents alone (on a GPU also on whether there is scratch), never on the thread count or the
-// instruction set; a GPU's order is another than a CPU's.  Extents of 0 are legal.  Errors of all:
-// those of Stream::Call; Internal naming the skeleton if a GPU refuses the launch.
+// A functor is a named struct of values and pointers with HOST_DEVICE const methods.  A call with a
+// Stream copies its functor and enqueues.  Memory behind the pointers must outlive the work.
+// Extents of 0 are legal.
+// Order of additions: the extents alone decide, on a GPU also whether there is scratch.  The thread
+// count and the instruction set do not matter.  A GPU adds in another order than a CPU.
+// Errors: those of Stream::Call, or Internal naming the skeleton if a GPU refuses the launch.
 #pragma once
 
 #include <utility>
@@ -24,7 +25,7 @@
 
 namespace gyre {
 
-// What a reduction that adds inherits: V{} is zero, and + is associative up to rounding.
+// The base of a reduction that adds.  V{} must be zero, and + associative up to rounding.
 template <typename V>
 struct SumReduction {
   using Value = V;
@@ -32,8 +33,8 @@ struct SumReduction {
   HOST_DEVICE V Combine(V a, V b) const { return a + b; }
 };
 
-// Calls f(i) for each i in [0, n), in no particular order and several at once: a call writes
-// nothing that another one touches, but by atomic operations.  Enqueues on stream.
+// Calls f(i) for each i in [0, n), in any order and several at once.  A call may write only memory
+// that no other call touches, unless by atomic operations.
 template <typename F>
 absl::Status ForEach(Stream& stream, int64_t n, F f) {
 #if defined(__CUDACC__)
@@ -49,7 +50,7 @@ absl::Status ForEach(Stream& stream, int64_t n, F f) {
   });
 }
 
-// Calls f(row, column) for each of rows x columns cells, as ForEach does.  Enqueues on stream.
+// Calls f(row, column) for each of rows x columns cells, as ForEach does.
 template <typename F>
 absl::Status ForEachCell(Stream& stream, int64_t rows, int64_t columns, F f) {
 #if defined(__CUDACC__)
@@ -67,16 +68,15 @@ absl::Status ForEachCell(Stream& stream, int64_t rows, int64_t columns, F f) {
   });
 }
 
-// ForEach on host memory and the calling thread's team, at once: for work before there is a
-// stream.
+// ForEach at once, on host memory and the calling thread's team, for work before there is a stream.
 template <typename F>
 void ForEachOnHost(int64_t n, const F& f) {
   parallel_internal::HostForEach(n, f);
 }
 
-// Calls part.f(i) for each i in [0, part.n), for each part, as ForEach does: one loop, or kernel,
-// for many small arrays.  unless: device memory, or null; where it is true when the stream gets
-// there nothing is called.  Enqueues on stream.
+// Calls part.f(i) for each part and each i in [0, part.n), as ForEach does.  A GPU fuses many small
+// arrays into one kernel.  `unless` is device memory, or null.  If it is true when the stream
+// reaches the work, nothing is called.
 template <typename F>
 absl::Status ForEachPart(Stream& stream, std::vector<FusedLoop<F>> parts,
                          const bool* unless = nullptr) {
@@ -91,24 +91,23 @@ absl::Status ForEachPart(Stream& stream, std::vector<FusedLoop<F>> parts,
   });
 }
 
-// A reduction is described by a functor R with
+// A reduction functor R has
 //   using Value = ...;                              // a plain struct or number
 //   Value Identity() const;                         // Combine(Identity(), v) == v
 //   Value Load(int64_t row, int64_t column) const;
 //   Value Combine(Value a, Value b) const;          // associative and commutative up to rounding
-//   void Store(int64_t index, Value v) const
-// so an argmax breaks ties by the index that its Value carries (tests/runtime/monoid_check.h).
-// A sum inherits its laws from SumReduction.  A Value that is two numbers of one type names that
-// type, for a CPU's vectors: using Component = ...;
+//   void Store(int64_t index, Value v) const;
+// An argmax therefore breaks ties by an index in its Value (tests/runtime/monoid_check.h).  A Value
+// of two numbers of one type has `using Component = ...;`, which helps a CPU's vectors.
 //
-// ForEachRow:    Store(row, Combine over columns of Load(row, column)) for each row.
-// ReduceColumns: Store(column, Combine over rows of Load(row, column)) for each column.
-// An empty reduction stores Identity().  Store may write what the other rows (columns) do not load.
-// Enqueues on stream.
+// Results, with Identity() for an empty reduction:
+//   ForEachRow     Store(row, Combine over columns of Load(row, column)) for each row
+//   ReduceColumns  Store(column, Combine over rows of Load(row, column)) for each column
+// Store may write memory that no other row (column) loads.
 //
-// A GPU gives a row to one block at most, and a few neighbouring columns to one, so a few long ones
-// occupy little of it; with scratch, device memory of ForEachRowScratch (ReduceColumnsScratch)
-// bytes, they are cut into pieces first.  A CPU makes no use of scratch.
+// Scratch: without it a row, or a few neighbouring columns, occupies at most one block of a GPU.
+// With it, long rows and columns are split into pieces first.  It is device memory of
+// ForEachRowScratch (ReduceColumnsScratch) bytes.  A CPU ignores it.
 template <typename R>
 absl::Status ForEachRow(Stream& stream, int64_t rows, int64_t columns, R reduction) {
 #if defined(__CUDACC__)
@@ -181,12 +180,13 @@ absl::Status ReduceColumns(Stream& stream, int64_t rows, int64_t columns, R redu
   return ReduceColumns(stream, rows, columns, reduction);
 }
 
-// For each row: value = Finish(Combine over columns of Load(row, column)), then
-// Apply(row, column, value) for each column: a softmax or a normalisation.  The functor has, in
-// place of Store,
+// Reduces each row to a value and applies it to the row, as softmax and normalisation do:
+//   value = Finish(Combine over columns of Load(row, column))
+//   Apply(row, column, value) for each column
+// The functor has, in place of Store,
 //   Value Finish(Value v) const;
 //   void Apply(int64_t row, int64_t column, Value value) const;
-// Apply may overwrite what Load(row, column) read.  Enqueues on stream.
+// Apply may overwrite the element that Load(row, column) reads.
 template <typename R>
 absl::Status TransformRows(Stream& stream, int64_t rows, int64_t columns, R reduction) {
 #if defined(__CUDACC__)
@@ -203,11 +203,10 @@ absl::Status TransformRows(Stream& stream, int64_t rows, int64_t columns, R redu
   });
 }
 
-// For each row in increasing order: Add(row, column) for each column, where rows with the same
-// destination are added one after another.  A functor S has
+// Adds row after row, in increasing order, to the destination that the functor S gives for it:
 //   int64_t Destination(int64_t row) const;         // negative: skip the row
 //   void Add(int64_t row, int64_t destination, int64_t column) const;
-// Add touches that column of the destination alone.  Enqueues on stream.
+// Add is called for each column, and may touch only that column of the destination.
 template <typename S>
 absl::Status ScatterAdd(Stream& stream, int64_t rows, int64_t columns, S scatter) {
 #if defined(__CUDACC__)

@@ -1,9 +1,9 @@
-// split.h: long reductions cut into pieces, so that a few sums over millions of elements occupy a
-// whole GPU; included by parallel.h and its bodies alone.
+// split.h: splits long reductions, so that a few sums over millions of elements occupy a whole GPU.
+// Included by parallel.h alone.
 //
-// A block cannot hand a partial value to another one without memory in between, so a split
-// reduction is two: over the pieces, into scratch, and then over the partial values.  How many
-// pieces there are depends on the extents alone.
+// Blocks exchange values through memory only, so a split reduction has two passes.  The first
+// reduces each piece (block.h) into scratch.  The second reduces those partial values.  The extents
+// alone decide how many pieces there are.
 #pragma once
 
 #include <algorithm>
@@ -13,29 +13,28 @@
 
 namespace gyre::parallel_internal {
 
-// Partial values that are enough for a GPU: an H100 holds 132 x 8 blocks of 256 threads.
+// Partial values that occupy a GPU.  An H100 holds 132 x 8 blocks of 256 threads.
 inline constexpr int64_t kWantedPartials = 1024;
-// The least that a piece should hold, so that the second pass is short beside the first: 16 columns
-// for each thread of a block, a warp's share of rows.
+// The shortest pieces, so that the second pass is short beside the first.  A thread then reduces 16
+// columns of a row, or up to 32 rows of a column.
 inline constexpr int64_t kLeastPieceColumns = 4096;
 inline constexpr int64_t kLeastPieceRows = 256;
-// ReduceColumns makes a block of every 32 columns, or fewer, without our doing.
+// ReduceColumns makes a block of every 32 columns, or fewer, without a split.
 inline constexpr int64_t kColumnsPerPartial = 32;
 
-// Pieces of each row; at least 1.
 constexpr int64_t RowSplit(int64_t rows, int64_t columns) {
   if (rows == 0) return 1;
   return std::max<int64_t>(1, std::min(kWantedPartials / rows, columns / kLeastPieceColumns));
 }
 
-// Pieces of each column; at least 1.
+// Both return the number of pieces, at least 1.
 constexpr int64_t ColumnSplit(int64_t rows, int64_t columns) {
   if (columns == 0) return 1;
   const int64_t wanted = kWantedPartials / CeilDiv(columns, kColumnsPerPartial);
   return std::max<int64_t>(1, std::min(wanted, rows / kLeastPieceRows));
 }
 
-// First pass: the same, but for where the values of pieces go.
+// First pass.  The same reduction, but each piece's value is stored in `partial`.
 template <typename R>
 struct IntoPartials {
   using Value = typename R::Value;
@@ -48,7 +47,7 @@ struct IntoPartials {
   HOST_DEVICE void Store(int64_t i, Value v) const { partial[i] = v; }
 };
 
-// Second pass: partial is [rows, columns].
+// Second pass.  partial is [rows, columns].
 template <typename R>
 struct OfPartials {
   using Value = typename R::Value;

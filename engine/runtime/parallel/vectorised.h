@@ -1,10 +1,10 @@
-// vectorised.h: runs a loop's body compiled for the instruction set that the processor has, on one
-// thread or a team.
+// vectorised.h: runs a loop's body, compiled for the processor's instruction set, on one thread or
+// a team.
 //
-// A body is a struct of values with  void operator()(int64_t begin, int64_t end) const,  whose
-// loops carry `omp simd`, because g++ -O2 vectorises no loop of unknown length otherwise.  It is
-// handed over by value, so that no store in the loop can seem to change it, and inlined whole
-// (flatten), so that what it calls is compiled for the same instructions.
+// A body is a struct of values with `void operator()(int64_t begin, int64_t end) const`.  Its loops
+// carry `omp simd`, because g++ -O2 vectorises no loop of unknown length otherwise.  It is passed
+// by value, so that no store in the loop can seem to change it.  It is inlined whole (flatten), so
+// that the functions it calls are compiled for the same instructions.
 #pragma once
 
 #include <omp.h>
@@ -26,7 +26,7 @@ template <typename Body>
   body(begin, end);
 }
 
-// g++ takes half a register otherwise.
+// Without prefer-vector-width g++ uses half a register.
 template <typename Body>
 [[gnu::flatten, gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] void
 RunAvx512(Body body, int64_t begin, int64_t end) {
@@ -48,7 +48,7 @@ void Run(const Body& body, int64_t begin, int64_t end) {
   }
 }
 
-// body over [0, n): whole, or cut evenly among the calling thread's team.
+// Runs body over [0, n) on this thread or, with `team`, split evenly among its team.
 template <typename Body>
 void RunOnTeam(int64_t n, bool team, const Body& body) {
   if (!team) return Run(body, 0, n);

@@ -1,5 +1,5 @@
-// activation.h: what an Activation does to a value, for the libraries that compute it
-// themselves; inside the primitives only.
+// activation.h: applies an Activation to a value, for libraries that compute it themselves.  Inside
+// the primitives only.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace gyre {
 
-// As the ReLU layer has it: -0 becomes 0, NaN stays.
+// As in the ReLU layer, -0 becomes 0 and NaN stays NaN.
 template <typename T>
 HOST_DEVICE inline T Activate(Activation activation, T value) {
   return activation == Activation::kRelu && value <= T{0} ? T{0} : value;

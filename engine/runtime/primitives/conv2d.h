@@ -1,4 +1,4 @@
-// conv2d.h: two-dimensional convolution.  The rules of all primitives: primitives.h.
+// conv2d.h: two-dimensional convolution.  primitives.h has the rules of all primitives.
 #pragma once
 
 #include <string>
@@ -8,25 +8,25 @@
 
 namespace gyre {
 
-// How a prepared operation stores its weights.  An empty tag is the canonical row-major layout.
-// Equal tags mean equal bytes for equal weights.
+// The layout of an operation's weights.  An empty tag is the canonical row-major layout.  Equal
+// tags mean equal bytes for equal weights.
 struct WeightLayout {
   size_t bytes = 0;
   std::string tag;
 };
 
-// Cross-correlation of x: [n,h,w,c] with canonical weights [filters, c/groups, kernel_h, kernel_w]
-// to y: [n, out_h, out_w, filters].
+// Cross-correlation of x[n,h,w,c] with canonical weights [filters, c/groups, kernel_h, kernel_w] to
+// y[n, out_h, out_w, filters].
 struct Conv2dSpec {
   DType dtype = DType::kF32;
   int64_t n = 0, h = 0, w = 0, c = 0, filters = 0;
   Window2d window = {};
   int64_t groups = 1;
   bool bias = false;
-  Activation activation = Activation::kNone;  // of forward; backward is handed dy before it
-  std::string weight_layout = "";  // a tag that must be used (another shape chose it); empty: free
-  bool train = true;               // false: backward will not be asked for
-  bool data_gradient = true;       // false: nor will BackwardData
+  Activation activation = Activation::kNone;  // of forward, backward gets dy before it
+  std::string weight_layout = "";  // required tag (another shape chose it), "": any
+  bool train = true;               // false: no backward pass follows
+  bool data_gradient = true;       // false: no BackwardData follows
 
   int64_t out_h() const { return window.out_h(h); }
   int64_t out_w() const { return window.out_w(w); }
@@ -37,10 +37,10 @@ struct Conv2dSpec {
 class Conv2d {
  public:
   virtual ~Conv2d() = default;
-  // Of weights and their gradient.  Does not depend on n: ranks with unequal shares of a batch
-  // agree.
+  // The layout of weights and their gradient.  It does not depend on n, so ranks with unequal
+  // shares of a batch agree.
   virtual const WeightLayout& weight_layout() const = 0;
-  virtual size_t scratch_bytes() const = 0;  // enough for each of the three; may be 0
+  virtual size_t scratch_bytes() const = 0;  // enough for each of the three, may be 0
   virtual absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
                                void* y, void* scratch) const = 0;
   // Assigns dx.
@@ -49,8 +49,8 @@ class Conv2d {
   // Assigns dweights, and dbias if the spec has a bias.
   virtual absl::Status BackwardWeights(Stream& stream, const void* x, const void* dy,
                                        void* dweights, void* dbias, void* scratch) const = 0;
-  // Host memory, on the calling thread: opaque weights <-> [filters, c/groups, kh, kw].  Packing
-  // zeroes whatever padding the layout has.
+  // Convert between opaque weights and [filters, c/groups, kh, kw], in host memory, on the calling
+  // thread.  Pack zeroes the layout's padding.
   virtual absl::Status Pack(const void* canonical, void* opaque) const = 0;
   virtual absl::Status Unpack(const void* opaque, void* canonical) const = 0;
 };

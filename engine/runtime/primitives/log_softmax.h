@@ -1,4 +1,4 @@
-// log_softmax.h: the logarithm of softmax.  The rules of all primitives: primitives.h.
+// log_softmax.h: the logarithm of softmax.  primitives.h has the rules of all primitives.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace gyre {
 
-// y = log softmax(x) over the last axis; x, y: [rows, columns], columns >= 1.
+// y = log softmax(x) over the last axis, for x and y [rows, columns], columns >= 1.
 struct LogSoftmaxSpec {
   DType dtype = DType::kF32;
   int64_t rows = 0, columns = 0;

@@ -1,4 +1,4 @@
-// pool2d.h: two-dimensional pooling.  The rules of all primitives: primitives.h.
+// pool2d.h: two-dimensional pooling.  primitives.h has the rules of all primitives.
 #pragma once
 
 #include <string>
@@ -10,9 +10,8 @@ namespace gyre {
 
 enum class PoolKind : uint8_t { kMax, kAverage };
 
-// Pooling of x: [n,h,w,c] to y: [n,out_h,out_w,c].  An average divides by the number of elements
-// inside the image, padding excluded.  Among equal maxima the first in row-major order wins, and a
-// NaN beats all.
+// Pools x[n,h,w,c] to y[n,out_h,out_w,c].  An average divides by the number of elements inside the
+// image, without padding.  Among equal maxima the first in row-major order wins.  A NaN beats all.
 struct Pool2dSpec {
   DType dtype = DType::kF32;
   PoolKind kind = PoolKind::kMax;
@@ -27,7 +26,8 @@ struct Pool2dSpec {
 class Pool2d {
  public:
   virtual ~Pool2d() = default;
-  // Bytes that Forward leaves for Backward (positions of maxima); 0 for averages and inference.
+  // Bytes that Forward saves for Backward, which are positions of maxima.  0 for averages and
+  // inference.
   virtual size_t saved_bytes() const = 0;
   virtual absl::Status Forward(Stream& stream, const void* x, void* y, void* saved) const = 0;
   virtual absl::Status Backward(Stream& stream, const void* dy, const void* saved,

@@ -1,5 +1,5 @@
-// pool_geometry.h: which pixels a pooling window holds and which windows hold a pixel, for the
-// implementations of pooling; a pure value.
+// pool_geometry.h: the pixels that a pooling window holds, and the windows that hold a pixel.  A
+// pure value.
 #pragma once
 
 #include "engine/runtime/host_device.h"
@@ -7,10 +7,10 @@
 
 namespace gyre {
 
-// Pixels of a window's row that an average adds up in AccumulateType; those sums are F64.
+// An average adds so many pixels of a window's row in AccumulateType, and these sums in F64.
 inline constexpr int kPooledRun = 256;
 
-// Index: what offsets are computed in.  c: elements of a pixel, perhaps of several channels each.
+// Index is the type of offsets.  c counts a pixel's elements, perhaps of several channels each.
 template <typename Index>
 struct PoolGeometry {
   PoolGeometry(const Pool2dSpec& spec, int64_t elements)
@@ -32,21 +32,21 @@ struct PoolGeometry {
     HOST_DEVICE Index size() const { return end - begin; }
   };
 
-  // The rows (columns) of the image that a window holds; never none.
+  // The rows (columns) of the image that a window holds, at least one.
   HOST_DEVICE Range RowsOf(Index out_row) const {
     return Clip(out_row * stride_h - padding_top, kernel_h, h);
   }
   HOST_DEVICE Range ColumnsOf(Index out_column) const {
     return Clip(out_column * stride_w - padding_left, kernel_w, w);
   }
-  // The windows that hold a row (column); perhaps none.
+  // The windows that hold a row (column), perhaps none.
   HOST_DEVICE Range WindowsOfRow(Index row) const {
     return Covering(row + padding_top, kernel_h, stride_h, out_h);
   }
   HOST_DEVICE Range WindowsOfColumn(Index column) const {
     return Covering(column + padding_left, kernel_w, stride_w, out_w);
   }
-  // Where in a window a pixel of the image is, row by row.
+  // The position of an image's pixel in a window, row by row.
   HOST_DEVICE Index PositionIn(Index out_row, Index out_column, Index row, Index column) const {
     return (row - (out_row * stride_h - padding_top)) * kernel_w +
            (column - (out_column * stride_w - padding_left));

@@ -1,13 +1,13 @@
-// primitives.h: the operations that vendor libraries do better than we would, on one device.
+// primitives.h: the operations that vendor libraries do better than Gyre would, on one device.
 //
-// Primitives prepares an operation for one set of extents: it asks each implementation in turn,
-// best first, the plain functors last, and returns the first that takes the job.  A prepared
-// operation is immutable, owns no tensor memory and may be run on any stream of its device.  All
-// pointers are device memory in row-major order, images N,H,W,C, unless a layout is said to be
-// opaque.  Extents of 0 are legal: nothing is read, sums over nothing are 0.  Run methods enqueue
-// on the stream; the operation, its operands and scratch must outlive the work.  Scratch and opaque
-// weights are 64-byte aligned; on a GPU every operand is 16-byte aligned, or Run says
-// InvalidArgument.
+// Primitives asks each library in turn, best first and the reference last, to prepare an operation
+// for one set of extents.  The first that takes the job makes it.  A prepared operation is
+// immutable, owns no tensor memory, and may be run on any stream of its device.  Rules of all
+// operations:
+//   pointers   device memory in row-major order, images N,H,W,C, unless a layout is called opaque
+//   extents    0 is legal: nothing is read, and a sum over nothing is 0
+//   lifetime   runs enqueue, and the operation, its operands and scratch must outlive the work
+//   alignment  64 bytes for scratch and opaque weights, on a GPU 16 for operands (InvalidArgument)
 #pragma once
 
 #include <memory>
@@ -22,20 +22,20 @@
 
 namespace gyre {
 
-// One source of implementations.  Errors of Prepare: Unimplemented where the library does not take
-// the job; but first, of every library, InvalidArgument naming the spec for a negative extent, a
-// window that does not fit, groups that do not divide the channels, or a pooling window that may
-// hold padding alone (Validate).
+// One source of implementations.  Errors of Prepare, in this order:
+//   InvalidArgument  naming a spec that Validate refuses, such as a negative extent, a window that does
+//                    not fit or may hold padding alone (pooling), groups that do not divide channels
+//   Unimplemented    if the library does not take the job
 class PrimitiveLibrary {
  public:
   virtual ~PrimitiveLibrary() = default;
   virtual std::string_view name() const = 0;
-  // What it chose so far that changes bits and is not in the spec (versions, algorithms): a line
-  // each, sorted; equal text means equal bits.  Empty where the spec says all.
+  // Returns the choices so far that change bits and are not in the spec (versions, algorithms), a
+  // sorted line each.  Equal text means equal bits.  Empty if the spec decides all.
   virtual std::string choices() const { return ""; }
 
-  // Each here leaves its job to other libraries; one that takes some overrides that one, and calls
-  // this for what it leaves.
+  // Each of these leaves its job to other libraries.  A library overrides the operations that it
+  // takes, and calls this for specs that it leaves.
   virtual absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const {
     return LeaveToOthers(spec);
   }
@@ -48,7 +48,7 @@ class PrimitiveLibrary {
   virtual absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const {
     return LeaveToOthers(spec);
   }
-  // Equal specs may share what is prepared.
+  // Equal specs may share one prepared operation.
   virtual absl::StatusOr<std::shared_ptr<const BatchNorm>> Prepare(
       const BatchNormSpec& spec) const {
     return LeaveToOthers(spec);
@@ -62,31 +62,32 @@ class PrimitiveLibrary {
   }
 };
 
-// Gemm and Conv2d by products of blocks, of F32 and F64; Pool2d by blocks of channels, of every
-// real type.  cpu and sim; the bits do not depend on the thread count.
+// Gemm and Conv2d of F32 and F64 by tiles, Pool2d of every real type by chunks of channels.  cpu
+// and sim.  The bits do not depend on the thread count.
 std::unique_ptr<PrimitiveLibrary> NewBlockedLibrary();
-// The reference: plain functors on the skeletons of parallel.h, every operation but BatchNorm, real
-// dtype and device.  The oracle of the other libraries, and what serves where they do not.
+// The reference, which is plain functors on the skeletons of parallel.h.  It takes every operation
+// but BatchNorm, every real type and every device.  It is the oracle of the others, and serves
+// after them.
 std::unique_ptr<PrimitiveLibrary> NewReferenceLibrary();
-// Gemm and Conv2d of F16 and BF16 by converting operands to F32 in scratch, running one of `inner`
-// (best first) and converting the result.  cpu and sim.  `inner` must outlive the library.
+// Gemm and Conv2d of F16 and BF16.  They convert operands to F32 in scratch, run an operation of
+// `inner` (best first) and convert the result.  cpu and sim.  `inner` must outlive the library.
 std::unique_ptr<PrimitiveLibrary> NewConvertingLibrary(std::vector<const PrimitiveLibrary*> inner);
-// Gemm and Conv2d of F32, and of BF16 where the CPU has it; cpu and sim.  oneDNN fixes the thread
-// count, and with it the order of sums, when it prepares an operation, so the library is told the
-// `threads` of its device and uses them ever after.
+// Gemm and Conv2d of F32, and of BF16 if the CPU has it.  cpu and sim.  oneDNN fixes the thread
+// count, and so the order of sums, when it prepares.  The library therefore always uses `threads`,
+// which is that of its device.
 std::unique_ptr<PrimitiveLibrary> NewOneDnnLibrary(int threads);
 
 class Primitives {
  public:
-  // The libraries of cpu and sim, best first.  threads: those of their streams.  A GPU's are made
+  // The libraries of cpu and sim, best first, for streams of `threads` threads.  A GPU's are made
   // by primitives/cuda/cuda_primitives.h.
   Primitives(DeviceKind device, int threads);
   Primitives(DeviceKind device, std::vector<std::unique_ptr<PrimitiveLibrary>> libraries);
 
   DeviceKind device() const { return device_; }
 
-  // Errors: InvalidArgument as above; Unimplemented naming the operation if no library
-  // takes it; any other error of a library is returned as it is.
+  // Errors: InvalidArgument as above.  Unimplemented naming the operation if no library takes it.
+  // Any other error of a library is returned as it is.
   template <typename Spec>
   auto Prepare(const Spec& spec) const
       -> decltype(std::declval<const PrimitiveLibrary&>().Prepare(spec)) {
@@ -97,7 +98,7 @@ class Primitives {
     return absl::UnimplementedError("no library of this device implements " + ToString(spec));
   }
 
-  // Of all libraries: see PrimitiveLibrary::choices.
+  // PrimitiveLibrary::choices of all libraries.
   std::string choices() const;
 
  private:

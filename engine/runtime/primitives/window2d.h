@@ -1,19 +1,19 @@
-// window2d.h: the geometry of a window that slides over images; a pure value.
+// window2d.h: a window that slides over images, in rows (_h) and columns (_w).  A pure value.
 #pragma once
 
 #include <cstdint>
 
 namespace gyre {
 
-// A window that slides over images, in rows (_h) and columns (_w).  padding: zeros round the image.
+// Padding is zeros around the image.
 struct Window2d {
   int64_t kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
   int64_t padding_top = 0, padding_bottom = 0, padding_left = 0, padding_right = 0;
 
-  // Elements from the first to the last that the window touches.
+  // The extent from the first to the last element that the window touches.
   int64_t span_h() const { return Span(kernel_h, dilation_h); }
   int64_t span_w() const { return Span(kernel_w, dilation_w); }
-  // Its positions over an image of `h` rows (`w` columns); 0 where it does not fit, and for a
+  // Positions over an image of `h` rows (`w` columns).  0 if the window does not fit, or for a
   // stride that Validate refuses.
   int64_t out_h(int64_t h) const {
     return Positions(padding_top + h + padding_bottom, span_h(), stride_h);

@@ -1,5 +1,5 @@
-// cuda_calls.h: what every call of the CUDA runtime needs: the calling thread's GPU, and its code
-// as a status.  Private to the cuda device.  Any thread.
+// cuda_calls.h: selects the calling thread's GPU, and turns CUDA's error codes into a status.
+// Private to the cuda device.  Any thread.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,8 +12,8 @@
 
 namespace gyre {
 
-// Of a call that failed.  The runtime also keeps the error for the thread's next cudaGetLastError,
-// which would blame the next kernel launch for it: this clears it.
+// Returns the status of a failed call, and clears the thread's error.  The runtime would otherwise
+// blame the next kernel launch for it.
 inline absl::Status Error(cudaError_t code, std::string_view call) {
   (void)cudaGetLastError();
   const std::string message = absl::StrCat(std::string(call), ": ", cudaGetErrorString(code), " (",
@@ -37,7 +37,7 @@ inline absl::Status Check(cudaError_t code, const char* call) {
   return code == cudaSuccess ? absl::OkStatus() : Error(code, call);
 }
 
-// Makes the GPU the calling thread's.  Costs a look at a thread-local variable if it is already.
+// Makes the GPU the calling thread's.  Cheap if it already is.
 inline absl::Status Select(int gpu) {
   int current = -1;
   if (cudaGetDevice(&current) == cudaSuccess && current == gpu) return absl::OkStatus();

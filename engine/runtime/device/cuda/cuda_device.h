@@ -1,7 +1,7 @@
-// cuda_device.h: the door to NVIDIA GPUs, in every build; without CUDA its functions say so.
+// cuda_device.h: opens NVIDIA GPUs, in every build.  Without CUDA its functions return an error.
 //
-// Nothing of CUDA is touched before the first call, so a program that links this starts as fast as
-// one that does not, and runs where neither driver nor libraries are.
+// Nothing touches CUDA before the first call.  A program that links this starts as fast as others,
+// and runs without driver and libraries.
 #pragma once
 
 #include <functional>
@@ -14,28 +14,27 @@
 namespace gyre {
 
 struct CudaOptions {
-  int local_rank = 0;         // takes GPU local_rank modulo their number: ranks may share one
+  int local_rank = 0;         // uses GPU local_rank modulo their number, so ranks may share a GPU
   int local_ranks = 1;        // ranks on this host
-  size_t capacity_bytes = 0;  // that plans may use; 0: this rank's share of the GPU, less a reserve
+  size_t capacity_bytes = 0;  // for plans, 0: this rank's share of the GPU, less a reserve
 };
 
-// Opens a GPU.  Errors: Unimplemented in a build without CUDA; Unavailable saying what is missing
-// (driver, its version and the one needed, GPU, its architecture and those built for).
+// Opens a GPU.  Errors: Unimplemented in a build without CUDA.  Unavailable if the driver or the
+// GPU is missing, too old or unusable, with the versions or architectures found and needed.
 absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(const CudaOptions& options);
 
-// One line for logs and benchmark tables: the GPU, its compute capability, the GPUs whose memory it
-// reaches without the host, and the CUDA versions of driver and runtime.  Precondition: the device
-// is one of NewCudaDevice.
+// Returns one line for logs and benchmark tables.  It has the GPU, its compute capability, the GPUs
+// whose memory it reaches without the host, and the CUDA versions of driver and runtime.
 std::string DescribeCudaDevice(const Device& device);
 
-// Nodes (kernels, copies and what a library adds) of a graph that a stream of such a device
-// captured; 0 for another's graph.
+// Returns the nodes (kernels, copies and those that a library adds) of a captured graph of such a
+// device, or 0 for any other graph.
 size_t CudaGraphNodes(const Graph& graph);
 
-// CallOnHost's (host_call.h), for a stream of such a device.
+// CallOnHost (host_call.h) for a stream of such a device.
 absl::Status CallOnCudaHost(Stream& stream, std::function<absl::Status()> work);
 
-// NewStopWatch's, for a stream of such a device.
+// NewStopWatch for a stream of such a device.
 absl::StatusOr<std::unique_ptr<StopWatch>> NewCudaStopWatch(Stream& stream);
 
 }  // namespace gyre

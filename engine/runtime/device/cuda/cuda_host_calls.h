@@ -1,5 +1,5 @@
-// cuda_host_calls.h: host code on a GPU's streams: CUDA runs it on a thread of its own, and its
-// errors are known when that has happened.  Private to the cuda device.  Errors: any thread.
+// cuda_host_calls.h: host code on a GPU's streams.  CUDA runs it later, on a thread of its own, and
+// its errors are known only then.  Private to the cuda device.  HostErrors: any thread.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@
 
 namespace gyre {
 
-// The first error of what a stream was given.
+// The first error of a stream's host code.
 class HostErrors {
  public:
   absl::Status first() const {
@@ -32,7 +32,7 @@ class HostErrors {
   absl::Status first_;
 };
 
-// Of streams that had some, and of those that they have waited for.
+// The errors of streams with host code, and of streams that they have waited for.
 using AllHostErrors = std::vector<std::shared_ptr<HostErrors>>;
 
 inline absl::Status FirstOf(absl::Status first, const AllHostErrors& all) {
@@ -46,8 +46,8 @@ inline void Merge(const AllHostErrors& from, AllHostErrors& into) {
   }
 }
 
-// What cudaLaunchHostFunc hands on.  It calls nothing of CUDA; after the stream's first error
-// nothing else is run.
+// The argument of cudaLaunchHostFunc.  `work` calls nothing of CUDA, and is not run after the
+// stream's first error.
 struct HostCall {
   std::shared_ptr<HostErrors> errors;
   std::function<absl::Status()> work;

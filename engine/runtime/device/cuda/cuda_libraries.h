@@ -1,7 +1,7 @@
 // cuda_libraries.h: cuBLASLt, cuDNN and NCCL as tables of functions, loaded at first use.
 //
-// Linked, they would cost 150 ms at every start and keep the program from starting where they are
-// missing.  Tests hand a fake table to what uses one.  Only a device_cc_library sees the headers.
+// Linking them would cost 150 ms at every start, and a program could not start without them.  Tests
+// pass fake tables.  Only a device_cc_library sees the vendors' headers.
 #pragma once
 
 #include <cublasLt.h>
@@ -17,7 +17,7 @@
 
 namespace gyre {
 
-// A member for each function, named as the function: `cudnn.cudnnCreate(&handle)`.
+// A table has a member for each function, with its name: `cudnn.cudnnCreate(&handle)`.
 #define GYRE_CUBLASLT_FUNCTIONS(F)        \
   F(cublasLtCreate)                       \
   F(cublasLtDestroy)                      \
@@ -74,23 +74,23 @@ struct Nccl {
 };
 #undef GYRE_MEMBER
 
-// The process's table, loaded by the first call; any thread.  The result lives for ever.
-// Errors: Unavailable with the library's file name, the version found and needed, the folders that
-// were searched, and what to do.
+// Return the process's table, which the first call loads and nothing frees.  Any thread.
+// Errors: Unavailable with the library's file name, the versions found and needed, the folders
+// searched, and advice.
 absl::StatusOr<const CublasLt*> LoadCublasLt();
 absl::StatusOr<const Cudnn*> LoadCudnn();
 absl::StatusOr<const Nccl*> LoadNccl();
 
-// Where Load looks: "" stands for the system's own search (LD_LIBRARY_PATH, ldconfig), then come
-// $CUDA_HOME/lib64 and /usr/local/cuda/lib64.
+// Returns the folders that Load searches: "" for the system's own search (LD_LIBRARY_PATH,
+// ldconfig), then $CUDA_HOME/lib64 and /usr/local/cuda/lib64.
 std::vector<std::string> CudaLibraryFolders();
 
-// What Load does, in these folders, and anew each time.
+// As Load, in these folders, and anew at each call.
 absl::StatusOr<CublasLt> OpenCublasLt(std::span<const std::string> folders);
 absl::StatusOr<Cudnn> OpenCudnn(std::span<const std::string> folders);
 absl::StatusOr<Nccl> OpenNccl(std::span<const std::string> folders);
 
-// OK, or Internal naming the call and the library's own words for its code.
+// Return OK, or Internal naming the call, with the library's own words for its code.
 absl::Status CublasLtStatus(const CublasLt& library, cublasStatus_t code, const char* call);
 absl::Status CudnnStatus(const Cudnn& library, cudnnStatus_t code, const char* call);
 absl::Status NcclStatus(const Nccl& library, ncclResult_t code, ncclComm_t comm, const char* call);

@@ -1,16 +1,16 @@
-// cuda_probe.h: what this build's kernels need of a GPU.  A file of its own, because nvcc alone
-// knows, while g++ compiles the rest of the device.
+// cuda_probe.h: which GPUs this build's kernels run on.  nvcc compiles it, and g++ the rest of the
+// device.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 namespace gyre {
 
-// Of the oldest GPU that there are kernels for, as 10 major + minor.
+// Returns 10 major + minor of the oldest GPU that the build has kernels for.
 int OldestComputeCapability();
 
 // Loads a kernel on the calling thread's GPU.  Errors: cudaErrorNoKernelImageForDevice,
-// cudaErrorUnsupportedPtxVersion and the like if the program's kernels cannot be.
+// cudaErrorUnsupportedPtxVersion and others if the GPU cannot run the program's kernels.
 cudaError_t LoadProbe();
 
 }  // namespace gyre

@@ -1,6 +1,5 @@
-// host_capture.h: what the cpu and sim devices share of captured work: a list of calls, records and
-// waits of the streams of a capture, which a replay hands to these one by one.  Belongs to one
-// stream, and to its thread.
+// host_capture.h: captures on the cpu and sim devices.  A capture stores the calls, records and
+// waits of its streams, and a replay repeats them.  Belongs to one stream, and to its thread.
 #pragma once
 
 #include <functional>
@@ -16,15 +15,15 @@ class HostCapture {
  public:
   using Work = std::function<absl::Status()>;
 
-  // Of a stream's, which outlives it.
+  // `stream` must outlive the object.
   explicit HostCapture(Stream& stream) : stream_(stream) {}
 
   bool active() const { return part_.active(); }
   // Precondition of both: active.
   void Add(Work work);
   void Record(HostEvent& event);
-  // Before every wait.  The wait is written down if a capture is active afterwards, and not to be
-  // enqueued then.
+  // Called before every wait.  If a capture is active afterwards, the wait is stored and must not
+  // be enqueued.
   absl::Status Wait(const HostEvent& event);
   absl::Status Refuse(const char* call) const { return part_.Refuse(call); }
 

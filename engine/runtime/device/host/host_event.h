@@ -1,5 +1,5 @@
-// host_event.h: the Event of the cpu and sim devices.  Record replaces the event's completion, so
-// that a Wait, which keeps the completion it found, is not moved by a later Record: CUDA's rule.
+// host_event.h: the Event of the cpu and sim devices.  Record replaces the event's completion, and
+// a Wait keeps the completion it found.  A later Record does not move it, which is CUDA's rule.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +12,8 @@
 
 namespace gyre {
 
-// A point in a stream: passed once, with the first error of the work before it.  Thread-safe.
+// A point in a stream.  It is passed once, with the first error of the work before it.
+// Thread-safe.
 class Completion {
  public:
   void Finish(const absl::Status& status);
@@ -28,8 +29,7 @@ class Completion {
 
 class HostEvent : public Event {
  public:
-  // Where in a capture it was recorded last, if it was in one, and which of the graph's events the
-  // record is.
+  // The last record, if it was in a capture.  `event` is its number among the graph's events.
   struct Captured {
     CapturePoint point = {};
     size_t event = 0;
@@ -38,10 +38,10 @@ class HostEvent : public Event {
   absl::StatusOr<bool> Done() const override;
   absl::Status Synchronize() const override;
 
-  // A completion of its own for a new point, which from now on is the event's.
+  // Returns an unshared completion for a new point, which becomes the event's.
   std::shared_ptr<Completion> Renew();
   std::shared_ptr<Completion> latest() const;  // null if never recorded
-  // In place of Renew, of a record within a capture.
+  // Replaces Renew for a record within a capture.
   void SetCaptured(Captured captured);
   Captured captured() const;
 
@@ -53,7 +53,7 @@ class HostEvent : public Event {
   Captured captured_;
 };
 
-// Every event that reaches a stream of cpu or sim is a HostEvent; another device's is a bug.
+// Precondition: the event is of the cpu or sim device.
 HostEvent& AsHostEvent(Event& event);
 const HostEvent& AsHostEvent(const Event& event);
 

@@ -1,5 +1,5 @@
-// host_memory.h: the memory of the cpu and sim devices: host memory that is counted against a
-// capacity and remembered range by range.  Thread-safe.
+// host_memory.h: the memory of the cpu and sim devices.  Host memory is counted against a capacity,
+// and each allocation is remembered.  Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +14,19 @@ namespace gyre {
 
 class HostMemory {
  public:
-  // Device memory is bounded by capacity_bytes, pinned host memory is not.  `fill` is written over
-  // each new range.  The device's name starts error messages.
+  // capacity_bytes bounds device memory, not pinned host memory.  `fill` is written over each new
+  // allocation.  Error messages start with the device's name.
   HostMemory(DeviceKind device, size_t capacity_bytes, std::optional<unsigned char> fill);
-  // Everything has been freed: a buffer that outlives its device is a bug.
+  // Precondition: everything has been freed.  A buffer must not outlive its device.
   ~HostMemory();
 
-  // As Device::Allocate and Device::Free; bytes == 0 gives null, which Free ignores.
+  // As Device::Allocate and Device::Free.
   absl::StatusOr<void*> Allocate(MemoryKind kind, size_t bytes);
   void Free(MemoryKind kind, void* memory);
 
-  // OutOfRange if [data, data + bytes) lies partly but not wholly within one allocated range.
+  // Errors: OutOfRange if [data, data + bytes) is partly, but not wholly, within one allocation.
   absl::Status CheckRange(const void* data, size_t bytes) const;
 
-  // Whether it lies in device memory.
   bool IsDevice(const void* data) const;
 
   size_t capacity_bytes() const { return capacity_bytes_; }
@@ -39,8 +38,8 @@ class HostMemory {
   };
   using Allocations = std::map<const std::byte*, HostAllocation>;
 
-  // The last allocation that [begin, end), which is not empty, meets; allocations_.end() if none.
-  // Under mutex_.
+  // Returns the last allocation that overlaps the non-empty range [begin, end), or
+  // allocations_.end().  Under mutex_.
   Allocations::const_iterator Meeting(const std::byte* begin, const std::byte* end) const;
 
   const std::string_view device_;

@@ -1,5 +1,5 @@
-// blocked.h: what the library's files share; inside the library only.  A valid spec is taken:
-// of a convolution F32 or F64, of pooling any real type.
+// blocked.h: the operations of the library.  Inside the library only.  Preconditions: a valid spec,
+// of F32 or F64 for a convolution and of any real type for pooling.
 #pragma once
 
 #include "engine/runtime/primitives/primitives.h"

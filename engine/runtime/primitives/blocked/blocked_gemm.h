@@ -1,9 +1,8 @@
-// blocked_gemm.h: the matrix product under the reference GEMM and convolutions, tiled so that it is
-// fast enough to train with.  Operands are functors that write pieces of a row into a tile, which
-// lets a convolution be a product without an im2col buffer.
+// blocked_gemm.h: the tiled matrix product under this library's Gemm and Conv2d.  Operands are
+// functors that copy a slice of a row into a tile, so a convolution needs no im2col buffer.
 //
-// Each element of C is a sum over k in increasing order: kSumDepth terms at a time in type T, and
-// those sums in F64.  The bits depend on neither the tiles nor the thread count.
+// Each element of C is a sum over k in increasing order.  kSumDepth terms at a time are added in T,
+// and these sums in F64.  The bits depend on neither the tiles nor the thread count.
 #pragma once
 
 #include <omp.h>
@@ -15,16 +14,16 @@
 
 namespace gyre {
 
-// Extents of the largest tile.  A tile of C is a product of strips of A and B that are
-// kTileDepth long; the three take 96 KB in double, a share of an L2 cache.
+// Extents of the largest tile.  A tile of C is the product of strips of A and B of length
+// kTileDepth.  The three take 96 KB in double, a share of an L2 cache.
 inline constexpr int64_t kTileRows = 64;
 inline constexpr int64_t kTileColumns = 64;
 inline constexpr int64_t kTileDepth = 64;
-// A sum of so many terms in float keeps six digits.
+// A float sum of this many terms keeps six digits.
 inline constexpr int64_t kSumDepth = 16 * kTileDepth;
 
-// The micro kernel keeps 4 rows x 2 vectors of C in registers: 8 of the 16 that every x86-64 has,
-// which leaves room for a row of B and an element of A.
+// The micro kernel keeps 4 rows x 2 vectors of C in registers.  They are 8 of the 16 of every
+// x86-64, which leaves room for a row of B and an element of A.
 inline constexpr int64_t kMicroRows = 4;
 inline constexpr int64_t kVectorBytes = 16;
 template <typename T>
@@ -37,7 +36,7 @@ struct Tiles {
   alignas(64) T c[kTileRows][kTileColumns];
   alignas(64) double totals[kTileRows][kTileColumns];  // of longer sums
 
-  // Adds c to the totals, which begin with it if it is the `first`.
+  // Adds c to the totals, or starts them with c if it is the `first`.
   void AddToTotals(int64_t rows, int64_t columns, bool first) {
     for (int64_t i = 0; i < rows; ++i) {
 #pragma omp simd
@@ -48,7 +47,7 @@ struct Tiles {
   }
 };
 
-// c[rows, columns] += a[rows, depth] b[depth, columns] from (row, column) on, for one micro tile.
+// c[rows, columns] += a[rows, depth] b[depth, columns] for one micro tile, from (row, column) on.
 template <typename T>
 inline void MicroKernel(Tiles<T>& tiles, int64_t row, int64_t column, int64_t depth) {
   typedef T Vector __attribute__((vector_size(kVectorBytes), may_alias));
@@ -80,13 +79,13 @@ inline void MicroKernel(Tiles<T>& tiles, int64_t row, int64_t column, int64_t de
 //   read_a(row, k0, count, T* to): A[row, k0 .. k0 + count)
 //   read_b(k, column0, count, T* to): B[k, column0 .. column0 + count)
 //   write_c(row, column0, count, const T* from): C[row, column0 .. column0 + count)
+// Runs on the caller's OpenMP threads, and calls write_c once for each element.
 // Cost: each element of A is read ceil(n / kTileColumns) times, each of B once a strip of rows.
-// Uses the OpenMP threads of the caller; write_c runs on them, once for each element.
 template <typename T, typename ReadA, typename ReadB, typename WriteC>
 void BlockedGemm(int64_t m, int64_t n, int64_t k, const ReadA& read_a, const ReadB& read_b,
                  const WriteC& write_c) {
   if (m == 0 || n == 0) return;
-  // A few tiles a thread, so that small matrices are shared out as well.
+  // A few tiles a thread share out small matrices as well.
   const int64_t column_tiles = CeilDiv(n, kTileColumns);
   const int64_t wanted_tiles = 4 * omp_get_max_threads();
   const int64_t rows_per_tile =
@@ -99,7 +98,7 @@ void BlockedGemm(int64_t m, int64_t n, int64_t k, const ReadA& read_a, const Rea
     const int64_t column0 = tile % column_tiles * kTileColumns;
     const int64_t rows = std::min(rows_per_tile, m - row0);
     const int64_t columns = std::min(kTileColumns, n - column0);
-    // The micro kernel works on whole micro tiles: what lies beyond the matrix is computed from
+    // The micro kernel works on whole micro tiles.  Elements beyond the matrix are computed from
     // zeros and not written.
     const int64_t whole_rows = RoundUp(rows, kMicroRows);
     const int64_t whole_columns = RoundUp(columns, kMicroColumns<T>);

@@ -1,5 +1,4 @@
-// channels.h: the loops of operations that take the channels of a pixel as vectors; inside the
-// library only.
+// channels.h: loops that take the channels of a pixel as vectors.  Inside the library only.
 #pragma once
 
 #include "engine/runtime/device/device.h"
@@ -7,8 +6,8 @@
 
 namespace gyre {
 
-// Calls chunk<count>(first channel) for chunks of channels: a number of them that the compiler
-// knows is a number of registers, and twenty channels are a wide vector and a narrow one.
+// Calls chunk<count>(first channel) for chunks of channels.  The compiler knows the count, so it
+// uses registers.  Twenty channels are a wide vector and a narrow one.
 template <typename F>
 void ForEachChunk(int64_t channels, const F& chunk) {
   int64_t c = 0;
@@ -17,7 +16,7 @@ void ForEachChunk(int64_t channels, const F& chunk) {
   for (; c < channels; ++c) chunk.template operator()<1>(c);
 }
 
-// body over [0, n), on the stream's team.
+// Enqueues body over [0, n), on the stream's team.
 template <typename Body>
 absl::Status OnTeam(Stream& stream, int64_t n, const Body& body) {
   return stream.Call([n, body] {

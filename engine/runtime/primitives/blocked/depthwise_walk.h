@@ -1,6 +1,5 @@
-// depthwise_walk.h: which taps connect the pixels of a convolution's two images, and a walk over
-// them; inside the library only.  Found once an operation, so that loops over pixels divide
-// nothing.
+// depthwise_walk.h: the taps that connect the pixels of a convolution's two images, and a walk over
+// them.  Inside the library only.  They are found once, so that loops over pixels do not divide.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +9,8 @@
 
 namespace gyre {
 
-// The taps of one direction that connect a position with positions of the other image, and those:
-// both are at even distances.
+// The taps of one direction that connect a position with positions of the other image, and these
+// positions.  Both are evenly spaced.
 struct Reach {
   int64_t tap = 0, tap_step = 0, other = 0, other_step = 0, count = 0;
 
@@ -22,7 +21,7 @@ struct Reach {
   }
 };
 
-// One direction of a convolution: of each of its outputs the inputs, and the reverse.
+// One direction of a convolution.  of_out has the inputs of each output, of_in the reverse.
 struct ConvolutionAxis {
   ConvolutionAxis(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t dilation,
                   int64_t padding)
@@ -46,8 +45,8 @@ struct ConvolutionAxis {
   std::vector<Reach> of_out, of_in;
 };
 
-// What the loops below walk: rows of one image, numbered through all images, and of each of their
-// pixels those of the other image.
+// The rows of one image, numbered through all images, and the other image's pixels that each of
+// their pixels reaches.
 struct DepthwiseWalk {
   const Reach* rows;
   const Reach* columns;
@@ -72,17 +71,17 @@ struct DepthwiseWalk {
   }
 };
 
-// The walks of a convolution over its outputs and over its inputs, valid as long as this is.
+// The walks of a convolution over its outputs and over its inputs, valid as long as this object.
 class Walks {
  public:
-  // Whether the walks along an axis are found in milliseconds: no image has others.
+  // True if the walks along an axis are found in milliseconds, which is so for all images.
   static bool IsShort(int64_t in, int64_t out, int64_t kernel) {
     constexpr double kMostSteps = 1 << 22;
     return (static_cast<double>(in) + static_cast<double>(out)) * static_cast<double>(kernel) <=
            kMostSteps;
   }
 
-  // Precondition: both axes' walks are short.
+  // Precondition: IsShort for both axes.
   explicit Walks(const Conv2dSpec& spec)
       : spec_(spec),
         rows_(spec.h, spec.out_h(), spec.window.kernel_h, spec.window.stride_h,

@@ -5,10 +5,10 @@
 
 namespace gyre {
 
-// Gemm of whole F32 arrays with a transposed and b not, such as the gradient of a dense layer's
-// weights, of few samples and many weights; without bias and activation, not added to c; cpu and
-// sim.  All else, and everything on a processor without AVX-512, it leaves to others.  The bits do
-// not depend on the thread count.
+// Gemm of whole F32 arrays with a transposed and b not, that assigns, without bias and activation.
+// An example is the gradient of a dense layer's many weights, for few samples.  cpu and sim.  It
+// leaves all else to others, and everything without AVX-512.  The thread count does not change the
+// bits.
 std::unique_ptr<PrimitiveLibrary> NewFewTermsLibrary();
 
 }  // namespace gyre

@@ -5,9 +5,9 @@
 
 namespace gyre {
 
-// Conv2d of F32 whose channels and filters fill vectors badly, with its own layout of weights, cpu
-// and sim; all else, and everything on a processor without AVX-512, it leaves to others.  The bits
-// do not depend on the thread count.
+// Conv2d of F32 whose channels and filters fill vectors badly, with its own layout of weights.  cpu
+// and sim.  It leaves all else to others, and everything without AVX-512.  The thread count does
+// not change the bits.
 std::unique_ptr<PrimitiveLibrary> NewNarrowLibrary();
 
 }  // namespace gyre

@@ -1,7 +1,8 @@
-// narrow_passes.h: the loops of the narrow convolution, and how it sums; inside the library only.
+// narrow_passes.h: the loops of the narrow convolution, and how it sums.  Inside the library only.
 //
-// Letters: R is a row of the kernel, F a filter, L an element of a run: of what a row of the kernel
-// covers of an image, its columns' channels, which lie one after another.
+// Terms:
+//   run      the elements, columns by channels, that a row of the kernel covers of an image's row
+//   R, F, L  a row of the kernel, a filter, an element of a run
 #pragma once
 
 #include <algorithm>
@@ -34,18 +35,17 @@ struct Extents {
   int64_t n, h, out_h, out_w;
   int64_t row, out_row;  // elements of a row of x, and of y
   int64_t kernel_h, stride_h, dilation_h, filters;
-  int64_t run, step;  // the next output's run begins `step` elements after one
+  int64_t run, step;  // elements of a run, and to the next output's
 };
 
-// How many of `columns` products go along the columns, so that those fill vectors; the few that are
-// left are cheaper along the inner sums: a vector for each 16 of them, and some to add its lanes
-// up.
+// Returns how many of `columns` products run along the columns, which fill vectors.  The few others
+// are cheaper along the inner sums, at a vector for each 16 of them and some to add its lanes.
 inline int64_t AlongColumns(int64_t columns, int64_t inner) {
   const int64_t left = columns % kLanes;
   return left * (CeilDiv(inner, kLanes) + 4) < inner ? columns - left : columns;
 }
 
-// to: [R, L, F] from [R, F, L].
+// Transposes from[R, F, L] into to[R, L, F].
 struct TurnWeights {
   int64_t run, filters;
   const float* from;
@@ -59,7 +59,7 @@ struct TurnWeights {
   }
 };
 
-// Rows of y: the runs under a pixel, times the weights.
+// Rows of y, which are the runs under a pixel times the weights.
 struct RowsOfOutput {
   Extents e;
   const float* x;
@@ -92,7 +92,7 @@ struct RowsOfOutput {
   }
 };
 
-// Rows of dx: what each output of the rows that a row reaches hands back to its run.
+// Rows of dx.  Each output of the rows that reach a row adds its gradients to its run there.
 struct RowsOfInput {
   Extents e;
   const float* dy;
@@ -120,7 +120,8 @@ struct RowsOfInput {
     }
   }
 
-  // The rows of the kernel through which outputs reach a row of an image, and the outputs' rows.
+  // Returns the rows of the kernel through which outputs reach a row of an image, and the outputs'
+  // rows.
   Reach Outputs(int64_t row) const {
     Reach reach;
     for (int64_t r = 0; r < e.kernel_h && r * e.dilation_h <= row; ++r) {
@@ -130,14 +131,14 @@ struct RowsOfInput {
     return reach;
   }
 
-  // Elements [l, l + count) of all runs of a row.
+  // Adds elements [l, l + count) of all runs of a row.
   void AddTiles(void (*multiply)(const Products&), Products p, int64_t l, int64_t count,
                 float* to) const {
     float tile[kProductRows * kProductColumns];
     p.columns = count;
     p.b += l * p.b_column;
     p.c = tile, p.c_row = kProductColumns;
-    // Those that do not overlap follow each other: what was just stored is slow to load in part.
+    // Runs that do not overlap follow each other.  Values just stored are slow to load in part.
     const int64_t apart = CeilDiv(count, e.step);
     for (int64_t pixel = 0; pixel < e.out_w; pixel += kProductRows) {
       p.rows = std::min(kProductRows, e.out_w - pixel);
@@ -157,14 +158,13 @@ struct RowsOfInput {
   }
 };
 
-// Gradients of weights are summed over bands of an image's rows, the bands of some images (a
-// slice), then the slices: short sums, cut without regard to threads.
+// Gradients of weights are summed over bands of an image's rows, then over the images of a slice,
+// then over the slices.  Sums are short, and threads do not decide how they are split.
 inline constexpr int64_t kBandPixels = 1024;
 inline constexpr int64_t kMostSlices = 8;
 
-// A slice's sums of a row of the kernel: [F, whole], then [L - whole, F], so that both fill
-// vectors: few elements are left of a run after its whole vectors.  After all rows [F], those of
-// the bias.
+// A slice's sums.  Each row of the kernel has [F, whole], then [L - whole, F].  Both fill vectors,
+// as few elements are left of a run after its whole vectors.  The bias's [F] follow all rows.
 struct Sums {
   explicit Sums(const Extents& e)
       : per_slice(std::max<int64_t>(CeilDiv(e.n, kMostSlices), 1)),
@@ -172,14 +172,14 @@ struct Sums {
         whole(e.run / kLanes * kLanes),
         of_row(e.filters * e.run),
         of_slice(e.kernel_h * of_row + e.filters) {
-    // Or whole vectors and one more.
+    // A run may be whole vectors and one more.
     if ((e.run - whole) * CeilDiv(e.filters, kLanes) > e.filters) whole = e.run;
   }
 
   int64_t per_slice, slices, whole, of_row, of_slice;
 };
 
-// (slice, row of the kernel).
+// Tasks are (slice, row of the kernel).
 struct SumSlices {
   Extents e;
   Sums sums;
@@ -223,7 +223,7 @@ struct SumSlices {
     }
   }
 
-  // Four at a time: each sum of four pixels waits for the one before.
+  // Four at a time, as each sum of four pixels waits for the one before.
   void AddPixels(const float* gradient, float* to) const {
     const int64_t pixels = e.out_h * e.out_w;
     int64_t i = 0;
@@ -241,7 +241,7 @@ struct SumSlices {
   }
 };
 
-// Runs [R, F] of weights' gradients, each the sum over the slices in their order.
+// Runs [R, F] of weights' gradients, each summed over the slices in order.
 struct AddSlices {
   Extents e;
   Sums sums;
@@ -265,7 +265,7 @@ struct AddSlices {
   }
 };
 
-// Of the bias's, likewise.
+// The same for the bias.
 struct AddSlicesOfBias {
   Extents e;
   Sums sums;

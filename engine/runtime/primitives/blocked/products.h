@@ -1,13 +1,13 @@
-// products.h: small matrix products whose operands lie anywhere in larger arrays, by AVX-512;
-// inside the library only.
+// products.h: small matrix products whose operands are anywhere in larger arrays, by AVX-512.
+// Inside the library only.
 #pragma once
 
 #include <cstdint>
 
 namespace gyre {
 
-// c[i][j] = start[i][j] + the sum over o < outer and k < inner of a[i][o][k] * b[o][k][j], for
-// i < rows and j < columns; start[i] may be start[0], c[i] not.
+// c[i][j] = start[i][j] + the sum over o < outer and k < inner of a[i][o][k] * b[o][k][j], for i <
+// rows and j < columns.  start[i] may be start[0], but c[i] may not be c[0].
 struct Products {
   int64_t rows = 0, columns = 0, outer = 1, inner = 0;
   const float* a = nullptr;
@@ -20,13 +20,13 @@ struct Products {
   int64_t c_row = 0;
 };
 
-// Both work on the calling thread, by fused multiply-adds, in an order of sums that depends on
-// outer and inner alone, and touch nothing beyond what is named.  Precondition: AVX-512.
+// Both run on the calling thread, by fused multiply-adds, and touch nothing beyond their operands.
+// outer and inner alone decide the order of sums.  Precondition: AVX-512.
 //
-// Along the columns: many of them.  Precondition: b_column is 1.
+// Along the columns, which should be many.  Precondition: b_column is 1.
 inline constexpr int64_t kProductRows = 8, kProductColumns = 48;  // of a tile
 void MultiplyAlongColumns(const Products& products);
-// Along k: few columns, and many k.  Precondition: a_inner and b_inner are 1.
+// Along k, for few columns and many k.  Precondition: a_inner and b_inner are 1.
 void MultiplyAlongInner(const Products& products);
 
 }  // namespace gyre

@@ -1,5 +1,5 @@
-// convert.h: arrays of 16-bit numbers to F32 and back on a CPU, with half.h's bits, at the rate at
-// which memory is copied; inside the library only.
+// convert.h: converts arrays between 16-bit types and F32 on a CPU, with half.h's bits, as fast as
+// memory is copied.  Inside the library only.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace gyre {
 
-// to[i] = from[i] for i in [0, n); one of From and To is float, the other Half or BFloat16.
-// Enqueues on stream, a CPU's; the arrays must outlive the work.
+// to[i] = from[i] for i in [0, n).  One of From and To is float, the other Half or BFloat16.
+// Enqueues on a CPU's stream.  The arrays must outlive the work.
 template <typename From, typename To>
 absl::Status ConvertArray(Stream& stream, int64_t n, const From* from, To* to);
 

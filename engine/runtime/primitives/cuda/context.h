@@ -1,8 +1,8 @@
-// context.h: what the CUDA operations share, inside the library only: handles,
-// options, the record of choices, and the rules on pointers.
+// context.h: the handles, options, record of choices and pointer rules of the CUDA operations.
+// Inside the library only.
 //
-// One host thread at a time uses a library and its operations: a cuDNN handle has one current
-// stream, and a cuBLASLt description holds the bias pointer of the run under way.
+// One host thread at a time uses a library and its operations.  A cuDNN handle has one current
+// stream, and a cuBLASLt description holds the bias pointer of the current run.
 #pragma once
 
 #include <set>
@@ -13,18 +13,18 @@
 
 namespace gyre {
 
-// Both libraries' fast kernels load 16 bytes at a time, and their heuristics leave those kernels
-// out for operands that are declared with less.
+// Both libraries' fast kernels load 16 bytes at a time, and their heuristics leave these kernels
+// out for operands of a smaller declared alignment.
 inline constexpr int64_t kOperandAlignment = 16;
 
-// Scratch of an operation for the partial sums of products that are split along the summed extent.
-// NVIDIA's advice for Hopper (cuBLAS documentation, cublasSetWorkspace), older GPUs want less.
+// Scratch for the partial sums of products that are split along the summed extent.  NVIDIA's advice
+// for Hopper (cuBLAS documentation, cublasSetWorkspace), older GPUs need less.
 inline constexpr size_t kSplitWorkspaceBytes = size_t{32} << 20;
 
-// What cudaMalloc gives, and so what both libraries may take for granted of their workspace.
+// The alignment of cudaMalloc, which both libraries may expect of their workspace.
 inline constexpr size_t kWorkspaceAlignment = 256;
 
-// Scratch, of kOperandAlignment, that holds such a workspace; and where in it that begins.
+// Return the size of scratch (kOperandAlignment) that holds a workspace, and the workspace in it.
 inline size_t ScratchFor(size_t workspace_bytes) {
   return workspace_bytes == 0 ? 0 : workspace_bytes + kWorkspaceAlignment - kOperandAlignment;
 }
@@ -33,7 +33,7 @@ inline void* WorkspaceIn(void* scratch) {
   return reinterpret_cast<void*>(address - address % kWorkspaceAlignment);
 }
 
-// The handles of one library; shared by its operations, which may outlive it.
+// The handles of one library.  Its operations share them and may outlive it.
 class CudaContext {
  public:
   CudaContext(const CublasLt& cublaslt, const Cudnn& cudnn, const CudaLibraryOptions& options)
@@ -44,13 +44,13 @@ class CudaContext {
 
   absl::Status CreateHandles();
 
-  // Candidates to prepare for Select.
+  // The number of candidates to prepare for Select.
   size_t most_candidates() const {
     return options.selector == nullptr ? 1 : options.selector->most_candidates();
   }
-  // The candidate to take, which is recorded.  Precondition: there are any.
+  // Returns the candidate to take, and records it.  Precondition: there are any.
   absl::StatusOr<size_t> Select(const CudaTrial& trial);
-  // Of what was not selected.
+  // Records a choice made without Select.
   void Record(const std::string& what, const std::string& choice);
   // See PrimitiveLibrary::choices.
   std::string choices() const;
@@ -65,11 +65,11 @@ class CudaContext {
   std::set<std::string> choices_;
 };
 
-// InvalidArgument naming the operand unless the pointer suits kOperandAlignment.
+// Errors: InvalidArgument naming the operand unless the pointer has kOperandAlignment.
 absl::Status CheckAligned(const void* pointer, const char* operand);
 
-// y = activation(y + bias) for y: [rows, columns], bias: [columns] or null; where the vendor's
-// library has no epilogue for it.  Enqueues on stream.
+// y[rows, columns] = activation(y + bias[columns]), where the vendor's library has no epilogue for
+// it.  bias may be null.  Enqueues on stream.
 absl::Status AddBiasAndActivate(Stream& stream, DType dtype, Activation activation, int64_t rows,
                                 int64_t columns, const void* bias, void* y);
 

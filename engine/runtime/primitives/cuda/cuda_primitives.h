@@ -1,4 +1,4 @@
-// cuda_primitives.h: the primitives of a GPU, in every build; without CUDA the function says so.
+// cuda_primitives.h: the primitives of a GPU, in every build.  Without CUDA they are an error.
 #pragma once
 
 #include <functional>
@@ -11,11 +11,10 @@
 
 namespace gyre {
 
-// One operation, or one pass of a convolution, and the candidates: what the libraries would run for
-// it, the heuristics' favourite first.  Every candidate is deterministic and keeps the bounds on
-// errors.
+// One operation, or one pass of a convolution, with the candidates that the libraries would run for
+// it.  The heuristics' favourite is first.  All are deterministic and keep the bounds on errors.
 struct CudaTrial {
-  // x, weights, bias, y of a convolution; a, b, bias, c of a product: by their numbers.
+  // Numbered as x, weights, bias, y of a convolution, or a, b, bias, c of a product.
   struct Operand {
     int number = 0;
     size_t bytes = 0;
@@ -23,7 +22,7 @@ struct CudaTrial {
   struct TrialCandidate {
     std::string choice;  // as choices() will have it
     size_t scratch_bytes = 0;
-    // Enqueues on stream.  operands: as CudaTrial's.
+    // Enqueues on stream.  `operands` are in the order of CudaTrial's.
     std::function<absl::Status(Stream& stream, std::span<void* const> operands, void* scratch)> run;
   };
   std::string what;
@@ -33,27 +32,27 @@ struct CudaTrial {
   std::vector<TrialCandidate> candidates = {};  // one or more
 };
 
-// Chooses among them.  Asked once for each operation and pass that is prepared, in the same order
-// on every rank, whatever its share of the batch.
+// Chooses among candidates.  It is asked once for each operation and pass that is prepared, in the
+// same order on every rank, whatever its share of the batch.
 class CudaSelector {
  public:
   virtual ~CudaSelector() = default;
-  // How many candidates it wants to choose from; at least 1.
+  // The number of candidates to choose from, at least 1.
   virtual size_t most_candidates() const = 0;
-  // An index into trial.candidates.  Errors end Prepare.
+  // Returns an index into trial.candidates.  Errors end Prepare.
   virtual absl::StatusOr<size_t> Select(const CudaTrial& trial) = 0;
 };
 
 struct CudaLibraryOptions {
   bool tf32 = false;  // F32 products may round their factors to 10 bits of fraction
-  // Must outlive the library; null: the heuristics' favourite.
+  // Must outlive the library.  null takes the heuristics' favourite.
   CudaSelector* selector = nullptr;
 };
 
-// The libraries of a device of NewCudaDevice, best first: cuBLASLt and cuDNN (F64 GEMM; F32, F16
-// and BF16; deterministic algorithms alone), then the reference.  The device must outlive the
-// result.  Errors: Unimplemented in a build without CUDA; Unavailable naming the library that is
-// missing or too old, its version, and where it was looked for.
+// Returns the libraries of a device of NewCudaDevice, best first.  cuBLASLt and cuDNN take F64
+// GEMM, and F32, F16 and BF16, with deterministic algorithms alone.  The reference is last.  The
+// device must outlive the result.  Errors: Unimplemented in a build without CUDA.  Unavailable
+// naming a library that is missing or too old, its version, and the folders searched.
 absl::StatusOr<std::unique_ptr<Primitives>> NewCudaPrimitives(Device& device,
                                                               const CudaLibraryOptions& options);
 

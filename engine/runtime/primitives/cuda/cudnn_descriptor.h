@@ -1,7 +1,7 @@
-// cudnn_descriptor.h: owns one of cuDNN's backend descriptors: typed attributes, and errors that
-// name the descriptor and the attribute.  Inside the CUDA library only.
+// cudnn_descriptor.h: owns one backend descriptor of cuDNN.  Attributes are typed, and errors name
+// the descriptor and the attribute.  Inside the CUDA library only.
 //
-// The first error sticks: later calls do nothing, and Finalize returns it.
+// The first error sticks.  Later calls do nothing, and Finalize returns it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace gyre {
 
-// The attribute type that goes with values of type T.
+// The attribute type for values of type T.
 template <typename T>
 constexpr cudnnBackendAttributeType_t CudnnTypeOf() {
   if constexpr (std::is_same_v<T, bool>) {
@@ -60,7 +60,7 @@ class CudnnDescriptor {
   CudnnDescriptor& Set(cudnnBackendAttributeName_t attribute, const CudnnDescriptor& value) {
     return SetRaw(attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.descriptor_);
   }
-  // values: of std::array or std::vector.
+  // `values` is a std::array or std::vector.
   template <typename Values>
   CudnnDescriptor& SetAll(cudnnBackendAttributeName_t attribute, const Values& values) {
     return SetRaw(attribute, CudnnTypeOf<typename Values::value_type>(),
@@ -85,11 +85,11 @@ class CudnnDescriptor {
     values.resize(static_cast<size_t>(count));
     return values;
   }
-  // The descriptors of a type that are an attribute's values, at most `most`, as new ones.
+  // Returns an attribute's descriptors of one type, at most `most`, as new ones.
   absl::StatusOr<std::vector<CudnnDescriptor>> GetAll(cudnnBackendAttributeName_t attribute,
                                                       cudnnBackendDescriptorType_t type,
                                                       int64_t most) const;
-  // How many descriptors are an attribute's values.
+  // Returns the number of an attribute's descriptors.
   absl::StatusOr<int64_t> Count(cudnnBackendAttributeName_t attribute) const;
 
   cudnnBackendDescriptor_t get() const { return descriptor_; }
@@ -97,11 +97,11 @@ class CudnnDescriptor {
  private:
   CudnnDescriptor& SetRaw(cudnnBackendAttributeName_t attribute, cudnnBackendAttributeType_t type,
                           int64_t count, const void* values);
-  // Returns how many values were written or, if `most` is 0, how many there are.
+  // Returns the number of values written, or of all values if `most` is 0.
   absl::StatusOr<int64_t> GetRaw(cudnnBackendAttributeName_t attribute,
                                  cudnnBackendAttributeType_t type, int64_t most,
                                  void* values) const;
-  // OK, or Unimplemented if cuDNN says that it does not support something, or Internal.
+  // Returns OK, Unimplemented if cuDNN does not support something, or Internal.
   absl::Status Status(cudnnStatus_t code, const char* call, std::string_view attribute) const;
 
   const Cudnn& cudnn_;

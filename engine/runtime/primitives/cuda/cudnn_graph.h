@@ -1,9 +1,9 @@
-// cudnn_graph.h: cuDNN's backend API for operations on images: a graph of operations, the choice of
-// an engine for it, and its execution.  Inside the CUDA library only.
+// cudnn_graph.h: builds a graph of operations on images with cuDNN's backend API, chooses an engine
+// for it, and executes it.  Inside the CUDA library only.
 //
-// A graph names its tensors by a number of the caller's; a plan is executed with a pointer for each
-// tensor that is not virtual.  Every call is checked, and a message names the descriptor and the
-// attribute.  Source: NVIDIA's documentation of cuDNN 9, "cudnn_graph Library".
+// A graph names its tensors by the caller's numbers.  A plan is executed with a pointer for each
+// tensor that is not virtual. Every call is checked, and messages name descriptor and attribute.
+// Source: NVIDIA's documentation of cuDNN 9, "cudnn_graph Library".
 #pragma once
 
 #include <array>
@@ -19,32 +19,32 @@
 
 namespace gyre {
 
-// Of F32, F16 or BF16.
+// Precondition: F32, F16 or BF16.
 cudnnDataType_t CudnnDataType(DType dtype);
 
-// Same seed, same bits: nothing nondeterministic.  Errors are bounded element by element, relative
-// to the sum of an element's absolute products: a transform (FFT, Winograd) errs relative to the
-// largest element of its tile, so it cannot keep any such bound; nor can sums or factors of fewer
-// bits than the contract's.  Without TF32, F32 must leave out tensor cores, which round its factors
-// to 10 bits of fraction; the half types lose nothing there.
+// Returns the notes that exclude an engine.  Bits must repeat, and an element's error is bounded
+// relative to the sum of its absolute products.  The bound excludes:
+//   FFT, Winograd  their errors are relative to the largest element of a tile
+//   fewer bits     in sums or factors than the contract's
+//   tensor cores   of F32 without TF32, rounded to 10 bits of fraction (16-bit types lose nothing)
 std::vector<cudnnBackendNumericalNote_t> ForbiddenNotes(DType dtype, bool tf32);
 
-// Which engines may be chosen.
+// Limits the engines that may be chosen.
 struct CudnnPolicy {
   std::vector<cudnnBackendNumericalNote_t> forbidden;
   size_t workspace_bytes = 0;  // at most
 };
 
-// A graph of operations prepared for an engine.
+// A graph prepared for one engine.
 class CudnnPlan {
  public:
-  // Of the scratch that Execute is handed.
+  // For Execute.
   size_t scratch_bytes() const;
   // The engine and its settings.
   const std::string& choice() const { return choice_; }
 
-  // Enqueues on stream.  tensors: ids and device memory.  Scratch and tensors are kOperandAlignment
-  // aligned.
+  // Enqueues on stream.  tensors are ids and device memory.  Precondition: scratch and tensors have
+  // kOperandAlignment.
   absl::Status Execute(const CudaContext& context, Stream& stream,
                        const std::vector<std::pair<int64_t, const void*>>& tensors,
                        void* scratch) const;
@@ -65,7 +65,7 @@ class CudnnPlan {
   std::string choice_;
 };
 
-// Builds a graph and finds engines for it, once.  The first error sticks and is what Plans returns.
+// Builds a graph and finds engines for it, once.  The first error sticks, and Plans returns it.
 class CudnnGraph {
  public:
   explicit CudnnGraph(const CudaContext& context) : context_(context) {}
@@ -81,27 +81,29 @@ class CudnnGraph {
   struct Convolution {
     std::array<int64_t, 2> padding_before = {}, padding_after = {}, stride = {}, dilation = {};
   };
-  // Of w: filters, channels of a group, kernel height and width.  x's channels tell the groups.
-  // Each assigns its last operand and sums in float.
+  // w is [filters, channels of a group, kernel height, kernel width].  x's channels give the
+  // groups.  Each call assigns its last operand and sums in float.
   void ConvolutionForward(const Convolution& convolution, const GraphTensor& x,
                           const GraphTensor& w, const GraphTensor& y);
   void ConvolutionBackwardData(const Convolution& convolution, const GraphTensor& dy,
                                const GraphTensor& w, const GraphTensor& dx);
   void ConvolutionBackwardWeights(const Convolution& convolution, const GraphTensor& x,
                                   const GraphTensor& dy, const GraphTensor& dw);
-  // y = x + b; b is broadcast along its extents of 1.
+  // y = x + b.  b is broadcast along its extents of 1.
   void Add(const GraphTensor& x, const GraphTensor& b, const GraphTensor& y);
   void Relu(const GraphTensor& x, const GraphTensor& y);
 
-  // Of float, a value for each channel; inverse: 1 / the standard deviation.
+  // Float, a value for each channel.  inverse is 1 / the standard deviation.
   struct Norm {
     GraphTensor scale, mean, inverse;
   };
   struct Running {
     GraphTensor mean, variance;
   };
-  // Assigns norm's mean and inverse of the batch, y = scale (x - mean) inverse + bias, and
-  // to = (1 - momentum) from + momentum times the batch's, unbiased.  epsilon, momentum: by value.
+  // Assigns norm's mean and inverse of the batch, and
+  //   y = scale (x - mean) inverse + bias
+  //   to = (1 - momentum) from + momentum times the batch's, unbiased
+  // epsilon and momentum are by value.
   void BatchNorm(const GraphTensor& x, const Norm& norm, const GraphTensor& bias,
                  const GraphTensor& epsilon, const GraphTensor& momentum, const Running& from,
                  const Running& to, const GraphTensor& y);
@@ -110,13 +112,13 @@ class CudnnGraph {
                          const GraphTensor& dscale, const GraphTensor& dbias,
                          const GraphTensor& dx);
 
-  // The first engines, `most` of them, of cuDNN's heuristics that the policy lets pass and that
-  // take the graph.  Errors: Unimplemented with cuDNN's reason if there is none; Internal if cuDNN
-  // fails to describe the graph.
+  // Returns plans for the first `most` engines of cuDNN's heuristics that the policy allows and
+  // that take the graph.  Errors: Unimplemented with cuDNN's reason if there is none.  Internal if
+  // cuDNN fails to describe the graph.
   absl::StatusOr<std::vector<CudnnPlan>> Plans(const CudnnPolicy& policy, size_t most);
 
  private:
-  // The descriptor of a tensor (one an id) or a convolution.
+  // Returns the descriptor of a tensor (one for each id) or of a convolution.
   const CudnnDescriptor& Describe(const GraphTensor& tensor);
   const CudnnDescriptor& Describe(const Convolution& convolution);
   void Pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor* b,
@@ -124,10 +126,10 @@ class CudnnGraph {
   CudnnDescriptor& NewPart(cudnnBackendDescriptorType_t type);
   void Finalize(CudnnDescriptor& descriptor);
   void AddOperation(CudnnDescriptor operation);
-  // The engines, configured, that a mode of the heuristics suggests, best first.
+  // Returns the configured engines that a mode of the heuristics suggests, best first.
   absl::StatusOr<std::vector<CudnnDescriptor>> Suggest(const CudnnDescriptor& graph,
                                                        cudnnBackendHeurMode_t mode) const;
-  // A plan for one of them, or Unimplemented with the reason.
+  // Returns a plan for one of them, or Unimplemented with the reason.
   absl::StatusOr<CudnnPlan> Try(CudnnDescriptor configuration, const CudnnPolicy& policy) const;
 
   const CudaContext& context_;

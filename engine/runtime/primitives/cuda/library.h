@@ -1,5 +1,5 @@
-// library.h: the CUDA library on given tables of functions, so that tests can hand it
-// fakes; the door for everyone else is cuda.h.  No CUDA header is needed to include this.
+// library.h: the CUDA library on given tables of functions, so that tests can pass fakes.  All
+// others use cuda_primitives.h.  Including this needs no CUDA header.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,14 @@ namespace gyre {
 struct CublasLt;
 struct Cudnn;
 
-// GEMM and convolution by the two.  Handles are made on the calling thread's current GPU, and work
-// goes to the streams that operations are run on.  The tables outlive the library and its
-// operations.  Errors: those of creating a handle, naming the call.
+// Gemm by cuBLASLt, Conv2d and BatchNorm by cuDNN.  Handles belong to the calling thread's current
+// GPU, and work to the stream that an operation runs on.  The tables must outlive the library and
+// its operations.  Errors: those of creating a handle, naming the call.
 absl::StatusOr<std::unique_ptr<PrimitiveLibrary>> NewCudaLibrary(const CublasLt& cublaslt,
                                                                  const Cudnn& cudnn,
                                                                  const CudaLibraryOptions& options);
 
-// NewCudaPrimitives on them: the same on the device's GPU, whichever is current, then the
-// reference.
+// NewCudaPrimitives on given tables, on the device's GPU, whichever is current.
 absl::StatusOr<std::unique_ptr<Primitives>> NewCudaPrimitives(Device& device,
                                                               const CublasLt& cublaslt,
                                                               const Cudnn& cudnn,

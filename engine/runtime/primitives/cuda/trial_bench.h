@@ -1,5 +1,5 @@
-// trial_bench.h: memory in which the candidates of a CudaTrial are run, timed and looked at.  Used
-// by one thread; methods wait for the device.
+// trial_bench.h: memory in which the candidates of a CudaTrial are run, timed and checked.  Used by
+// one thread.  Methods wait for the device.
 #pragma once
 
 #include <memory>
@@ -11,32 +11,32 @@
 
 namespace gyre {
 
-// Numbers of `dtype`, uniform in [-1, 1) and the same for the same key, into device memory.  Not
-// zeros: a GPU multiplies those with less power, and so faster.  Waits for the stream.
+// Fills device memory with numbers of `dtype`, uniform in [-1, 1), which `key` determines.  A GPU
+// multiplies zeros with less power, and so faster.  Blocks until the stream is done.
 absl::Status FillUniform(Stream& stream, void* to, size_t bytes, DType dtype, uint64_t key);
 
-// The shortest of a few times that `run` takes on the stream, after a warm-up, in seconds; the
-// first of them if that exceeds give_up.
+// Returns the shortest of a few times of `run` on the stream, in seconds, after a warm-up.
+// Measuring stops early if that exceeds give_up.
 absl::StatusOr<double> ShortestTime(Stream& stream, StopWatch& watch, double give_up,
                                     const std::function<absl::Status()>& run);
 
-// Seconds: once will do.
+// A time in seconds that is measured only once.
 inline constexpr double kLong = 0.1;
 
 class TrialBench {
  public:
-  // The device outlives the result.
+  // The device must outlive the result.
   static absl::StatusOr<std::unique_ptr<TrialBench>> Create(Device& device);
 
-  // Fills memory for the trial, which must stay: operands as FillUniform does with their numbers.
-  // Errors: ResourceExhausted if there is too little.
+  // Fills memory for the trial, which must outlive its use.  FillUniform gets operands' numbers as
+  // keys.  Errors: ResourceExhausted if there is too little memory.
   absl::Status Load(const CudaTrial& trial);
-  // ShortestTime's.
+  // As ShortestTime.
   absl::StatusOr<double> Seconds(const CudaTrial::TrialCandidate& candidate, double give_up);
-  // Whether a first operand of NaNs gives a result of them.  Load again after it.
+  // True if a first operand of NaNs gives a result of NaNs.  Load again after it.
   absl::StatusOr<bool> HandsNaNOn(const CudaTrial::TrialCandidate& candidate);
 
-  // One run, enqueued on stream().
+  // Enqueues one run on stream().
   absl::Status Run(const CudaTrial::TrialCandidate& candidate);
 
   Stream& stream() { return *stream_; }

@@ -1,9 +1,9 @@
-// tuner.h: the fastest candidate of each operation, found by running them in a pass of its own,
-// once the plan is known: until then, and where it has found nothing, the heuristics' favourites.
+// tuner.h: finds the fastest candidate of each operation, in a pass of its own once the plan is
+// known.  Used by one thread.
 //
-// Rank 0 measures and the others take what it took, so that ranks choose alike.  A ReLU that drops
-// NaNs is out, however fast.  What cannot be measured (too little memory), and what comes when the
-// time for it is spent, is the heuristics' favourite.  Used by one thread.
+// Rank 0 measures and the others use its choice, so that ranks choose alike.  A ReLU that drops
+// NaNs is excluded, however fast.  The heuristics' favourite serves before the pass, if there is
+// too little memory to measure, and after the time for it is spent.
 #pragma once
 
 #include <chrono>
@@ -19,16 +19,15 @@ namespace gyre {
 
 class CudaTuner : public CudaSelector {
  public:
-  // Gives rank 0's value to all; called by all.
+  // Gives rank 0's value to all.  Called by all.
   using Share = std::function<absl::Status(const std::string& what, double* value)>;
 
-  // device: of this rank; it outlives the result.  share: null if there is one rank.
+  // `device` is this rank's and must outlive the result.  `share` is null if there is one rank.
   CudaTuner(Device& device, int rank, Share share)
       : device_(device), rank_(rank), share_(std::move(share)) {}
 
   // Calls `prepare`, which prepares the same operations in the same order on all ranks, and
-  // measures them.  What is prepared later takes what was found.  Errors: those of prepare and of
-  // share.
+  // measures them.  Later calls of Select return the choices.  Errors: those of prepare and share.
   absl::Status Tune(const std::function<absl::Status()>& prepare);
 
   size_t most_candidates() const override;

@@ -1,10 +1,9 @@
-// onednn.h: what the oneDNN operations share, inside the library only: the engine, one
-// thread count, work bound to its addresses, and the place where oneDNN's exceptions become a
-// Status.
+// onednn.h: the engine and thread count of the oneDNN operations, work bound to its addresses, and
+// oneDNN's exceptions as a Status.  Inside the library only.
 //
-// An operation is prepared and run under the thread count of its library whatever the calling
-// thread's is, because oneDNN bakes it into the work's division.  Memory objects are made when the
-// work is enqueued and belong to it, so that work that is captured and replayed makes none.
+// An operation is prepared and run with its library's thread count, because oneDNN divides the work
+// when it prepares.  Memory objects are made when work is enqueued and belong to it, so replays of
+// captured work make none.
 #pragma once
 
 #include <omp.h>
@@ -22,13 +21,13 @@
 
 namespace gyre {
 
-// One a library; copied into its operations.
+// One a library, copied into its operations.
 struct OneDnnContext {
   dnnl::engine engine;
   int threads = 1;
 };
 
-// The calling thread's OpenMP thread count for the time of a scope.
+// Sets the calling thread's OpenMP thread count for a scope.
 class ScopedThreads {
  public:
   explicit ScopedThreads(int threads) : before_(omp_get_max_threads()) {
@@ -45,8 +44,8 @@ class ScopedThreads {
 // "WHAT: oneDNN: MESSAGE".  Unimplemented stays so, for the next library to try.
 absl::Status OneDnnError(const std::string& what, const dnnl::error& error);
 
-// An operation of type Op for a valid spec; Unimplemented, for the next library to try, where
-// oneDNN cannot make it.
+// Returns an operation of type Op for a valid spec.  Errors: Unimplemented, for the next library to
+// try, if oneDNN cannot make it.
 template <typename Op, typename Spec, typename... More>
 absl::StatusOr<std::unique_ptr<Op>> PrepareOneDnn(const OneDnnContext& context, const Spec& spec,
                                                   const More&... more) {
@@ -55,7 +54,7 @@ absl::StatusOr<std::unique_ptr<Op>> PrepareOneDnn(const OneDnnContext& context, 
     return std::make_unique<Op>(context, spec, more...);
   } catch (const dnnl::error& error) {
     const absl::Status status = OneDnnError(ToString(spec), error);
-    // The spec is valid, so what oneDNN says against it is a limit of its own.
+    // The spec is valid, so an error of oneDNN is its own limit.
     return absl::IsResourceExhausted(status) ? status : absl::UnimplementedError(status.message());
   }
 }
@@ -76,7 +75,7 @@ absl::Status RunOneDnn(const OneDnnContext& context, const std::string& what, co
 
 using OneDnnArguments = std::vector<std::pair<int, dnnl::memory>>;
 
-// A primitive and its arguments, whose addresses are fixed.
+// A primitive and its arguments, with fixed addresses.
 class BoundPrimitive {
  public:
   // Throws dnnl::error.
@@ -89,8 +88,8 @@ class BoundPrimitive {
   std::vector<dnnl_exec_arg_t> arguments_;
 };
 
-// Enqueues the primitives that bind() returns, one after another, and then after(); context and
-// what must outlive the work.
+// Enqueues the primitives that bind() returns, in order, and then after().  `context` and `what`
+// must outlive the work.
 template <typename Bind, typename After>
 absl::Status EnqueueOneDnn(Stream& stream, const OneDnnContext& context, const std::string& what,
                            const Bind& bind, After after) {
@@ -124,7 +123,7 @@ absl::Status EnqueueOneDnn(Stream& stream, const OneDnnContext& context, const s
   return EnqueueOneDnn(stream, context, what, bind, [] {});
 }
 
-// Attributes of every operation: scratch is the caller's.
+// Attributes of every operation.  Scratch is the caller's.
 dnnl::primitive_attr OneDnnAttributes();
 
 // oneDNN reads and writes through pointers to non-const only.
@@ -138,12 +137,12 @@ inline dnnl::memory::data_type OneDnnType(DType dtype) {
   return dtype == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
-// values[i] = activation(values[i]).  oneDNN's own ReLU makes 0 of a NaN, and with it would hide a
-// run that has diverged.
+// values[i] = activation(values[i]).  oneDNN's own ReLU turns NaN into 0, which would hide a run
+// that has diverged.
 void ActivateInPlace(Activation activation, DType dtype, int64_t n, void* values);
 
-// The first implementation of a primitive whose name has none of `parts`.  Throws dnnl::error where
-// there is none.
+// Returns the first implementation of a primitive whose name has none of `parts`.  Throws
+// dnnl::error if there is none.
 template <typename Description>
 Description Without(Description description, std::initializer_list<std::string_view> parts) {
   const auto has = [&](std::string_view part) {

@@ -1,6 +1,6 @@
-// reference.h: the reference library's operations, one file an operation, and its reductions,
-// which stand here so that a test can hold them to their laws; inside the library only.  Every
-// Prepare takes a valid spec of a real dtype.
+// reference.h: the reference library's operations, a file each, and its reductions.  They are here
+// so that a test can check their laws.  Inside the library only.  Every Prepare takes a valid spec
+// of a real type.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace gyre {
 absl::StatusOr<std::unique_ptr<Conv2d>> PrepareReferenceConv2d(const Conv2dSpec& spec);
 std::unique_ptr<Pool2d> PrepareReferencePool2d(const Pool2dSpec& spec);
 
-// A convolution's extents as a kernel can hold them.  A tap is one (kernel row, kernel column).
+// A convolution's extents, for kernels.  A tap is one (kernel row, kernel column).
 struct ConvGeometry {
   explicit ConvGeometry(const Conv2dSpec& spec)
       : h(spec.h),
@@ -33,8 +33,8 @@ struct ConvGeometry {
   int64_t out_h, out_w, group_channels, group_filters;
 };
 
-// dweights[weight] = the sum over output pixels of dy times the element of x that the weight met;
-// rows: weights in their canonical order; columns: output pixels.
+// dweights[weight] = the sum over output pixels of dy times the element of x that the weight met.
+// Rows are weights in canonical order, columns are output pixels.
 template <typename T>
 struct WeightGradient : SumReduction<AccumulateType<T>> {
   using Value = AccumulateType<T>;
@@ -62,15 +62,15 @@ struct WeightGradient : SumReduction<AccumulateType<T>> {
   HOST_DEVICE void Store(int64_t weight, Value v) const { dweights[weight] = static_cast<T>(v); }
 };
 
-// Of some elements of a row: the largest, and the sum of exp(x - largest).
+// The maximum of some elements of a row, and the sum of their exp(x - max).
 template <typename A>
 struct ExpSum {
   A max, sum;
 };
 
 // y = x - log sum exp x, in one pass over x and one over y.  F32 is summed in double, so that a
-// result is exact to its last bits however long the row; for 16-bit types float is exact enough.
-// A NaN or +inf, or a row of -inf, makes its row NaN.
+// result is exact to its last bits for any length.  For 16-bit types float is exact enough.  A NaN
+// or +inf, or a row of -inf, makes its row NaN.
 // Source: Milakov & Gimelshein 2018, arXiv:1805.02867, Alg. 3.
 template <typename T>
 struct LogSoftmaxRows {
