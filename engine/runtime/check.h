@@ -1,6 +1,5 @@
-// check.h: GYRE_CHECK for broken invariants (a bug in Gyre).  It prints place and condition, then
-// aborts.  Input and environment errors are absl::Status, never a check.  RETURN_IF_ERROR and
-// ASSIGN_OR_RETURN pass a Status up.
+// check.h: GYRE_CHECK for broken invariants (a bug in Gyre), which prints where and aborts.  Input
+// and environment errors are absl::Status.  RETURN_IF_ERROR and ASSIGN_OR_RETURN pass a Status up.
 #pragma once
 
 #include "absl/status/status.h"

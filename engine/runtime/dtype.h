@@ -99,7 +99,7 @@ constexpr bool IsReal(DType dtype) {
   return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 ||
          dtype == DType::kBF16;
 }
-// Types that need no other to compute in.  Optimizers and reductions over ranks take these.
+// Types in which arithmetic is done.  Optimizers and reductions over ranks take no other.
 constexpr bool IsComputeType(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF64; }
 
 // Calls f.template operator()<T>() with the C++ type of `dtype`.  Precondition: IsReal(dtype).

@@ -22,8 +22,8 @@ HOST_DEVICE inline float Exp(float x) {
   // Beyond these it is infinity and 0.
   x = x > 89.f ? 89.f : x;
   x = x < -104.f ? -104.f : x;
-  // x = n ln 2 + r, |r| <= ln 2 / 2.  Adding 1.5 * 2^23 rounds to an integer in the last bits.  ln
-  // 2 has two terms, and n times the first is exact.
+  // x = n ln 2 + r, |r| <= ln 2 / 2.  Adding 1.5 * 2^23 rounds to an integer in the last bits.
+  // With ln 2 in two terms, n times the first is exact.
   constexpr float kRound = 12582912.f;
   const float shifted = x * 1.44269504f + kRound;
   const float n = shifted - kRound;
@@ -55,8 +55,8 @@ HOST_DEVICE inline float Tanh(float x) {
   return a < 0.625f ? small : large;
 }
 
-// The normal distribution function, (1 + erf(x / sqrt 2)) / 2.  It is within 12 units for x >=
-// -1.4, and within 8e-6 of itself below.
+// The normal distribution function, (1 + erf(x / sqrt 2)) / 2, within 12 units if x >= -1.4.
+// Below, it is within 8e-6 of itself.
 HOST_DEVICE inline double NormalCdf(double x) { return std::erfc(-x * M_SQRT1_2) / 2; }
 HOST_DEVICE inline float NormalCdf(float x) {
   const float s = x * 0.707106781f, a = std::fabs(s), z = s * s;

@@ -1,5 +1,4 @@
-// machine.h: the cores and memory that this process may use, within the control groups of its
-// container, job or service.
+// machine.h: the cores and memory that the control groups of a container or job leave this process.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +17,7 @@ struct ControlGroups {
 size_t MemoryBytes(const ControlGroups& groups = {});
 
 // Returns the cores that the calling thread may run on, at most the groups' share of processor
-// time, rounded up.  At least 1.
+// time.  Rounded up, as a part of a core is better than none, and at least 1.
 int Cores(const ControlGroups& groups = {});
 
 }  // namespace gyre

@@ -1,5 +1,4 @@
-// nvtx.h: named ranges of the calling thread, which Nsight Systems shows beside a GPU's work.  They
-// do nothing without CUDA.
+// nvtx.h: a thread's named ranges, which Nsight Systems shows.  They do nothing without CUDA.
 #pragma once
 
 namespace gyre {

@@ -17,8 +17,7 @@ struct RandomBits {
   uint32_t v[4];
 };
 
-// Ten rounds of Philox4x32 over the 128-bit counter (hi, lo) under a 64-bit key.
-// Words are least significant first.
+// Ten rounds of Philox4x32 over the 128-bit counter (hi, lo) under a 64-bit key, low words first.
 HOST_DEVICE inline RandomBits Philox(uint64_t key, uint64_t counter_hi, uint64_t counter_lo) {
   // Multipliers are the paper's.  The key's increments are the golden ratio and sqrt(3) - 1.
   constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
@@ -68,7 +67,7 @@ namespace random_internal {
 // sqrt(2)), and log(m) = 2 artanh(s) with s = (m - 1) / (m + 1), by its series.  s^2 < 0.0295, so
 // the first term left out, s^22 / 23, is below 1e-17.
 HOST_DEVICE inline double MinusLog(double u) {
-  // The exponent steps at powers of two times sqrt(1/2), here its upper word.
+  // Exponents change at sqrt(1/2) times a power of two.  This is sqrt(1/2)'s upper word.
   constexpr uint32_t kRootOfHalf = 0x3fe6a09e;
   const uint64_t bits = BitCast<uint64_t>(u);
   const uint32_t high = static_cast<uint32_t>(bits >> 32) + (0x3ff00000 - kRootOfHalf);
@@ -81,8 +80,8 @@ HOST_DEVICE inline double MinusLog(double u) {
   return -(exponent * std::numbers::ln2 + 2 * s * series);
 }
 
-// Returns cos and sin of 2 pi turn, for turn in [0, 1).  Taylor's series take the angle to the
-// nearest quarter turn, and the result is turned back.  Their first terms left out are below
+// Returns cos and sin of 2 pi turn, for turn in [0, 1).  Taylor's series give them for the angle to
+// the nearest quarter turn, then they are turned back.  The first terms left out are below
 // (pi/4)^17 / 17! = 5e-17.
 HOST_DEVICE inline NormalPair CosSin(double turn) {
   const auto quarter = static_cast<int32_t>(4 * turn + 0.5);

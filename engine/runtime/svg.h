@@ -13,8 +13,8 @@ inline constexpr const char* kSvgColours[] = {"#999999", "#0072b2", "#56b4e9",
 
 std::string EscapedXml(const std::string& text);
 
-// Returns 1, 2 or 5 times a power of ten, or for bytes a power of two, for about `ticks` in
-// `range`.
+// Returns a distance between ticks, which is 1, 2 or 5 times a power of ten, or for bytes a power
+// of two.  `range` has about `ticks` of them.
 double TickOf(double range, int ticks, bool bytes);
 
 // Coordinates are pixels from the upper left corner.

@@ -43,16 +43,14 @@ class Timeline {
   static TimelineRow row();
   static void SetRow(TimelineRow row);
 
-  // For host streams.  Returns `work` that, when run, records itself under the present
-  // TimelineLabel.
+  // For host streams.  Returns `work` that records itself under the present TimelineLabel when run.
   static std::function<absl::Status()> Labelled(std::function<absl::Status()> work);
 
  private:
   static std::atomic<bool> on_;
 };
 
-// Records from here to the end of the block, in the calling thread's row.  The name must live as
-// long.
+// Records to the end of the block, in the calling thread's row.  The name must live as long.
 class TimelineSpan {
  public:
   TimelineSpan(TimelineKind kind, std::string_view name)
@@ -69,8 +67,8 @@ class TimelineSpan {
   const double begin_;  // 0: nothing is recorded
 };
 
-// Names the work that the calling thread gives to streams until the end of the block.  An inner
-// label replaces it.  A recording with CUDA also makes an NVTX range.
+// Names the work that the calling thread gives to streams until the end of the block, "WHAT HOW".
+// An inner label replaces it.  A recording with CUDA also makes an NVTX range.
 class TimelineLabel {
  public:
   explicit TimelineLabel(std::string_view what, std::string_view how = {});

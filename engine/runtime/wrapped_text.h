@@ -10,8 +10,7 @@ namespace gyre {
 inline constexpr size_t kTextColumns = 80;
 
 // Returns `head` and the words of `text`, in lines of at most 80 columns.  Later lines begin with
-// `indent` spaces.  A longer word is cut behind commas.  Without them, as a path, it stays whole.
-// The last line has no end.
+// `indent` spaces.  Longer words are cut behind commas, if any.  The last line has no end.
 inline std::string Wrapped(const std::string& head, std::string_view text, size_t indent = 2) {
   std::string out, line = head;
   bool first = true;  // in its line

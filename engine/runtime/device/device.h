@@ -35,9 +35,8 @@ class Event {
 class Graph {
  public:
   virtual ~Graph() = default;
-  // Enqueues the work on a stream of the same device, which replaces the captured one.  It runs
-  // after the stream's earlier work and before its later work.  Errors: those of the captured
-  // calls.
+  // Enqueues the work on `stream`, of the same device, in place of the captured stream.  It runs
+  // after earlier and before later work of `stream`.  Errors: those of the captured calls.
   virtual absl::Status Replay(Stream& stream) = 0;
 };
 
@@ -65,8 +64,9 @@ class Stream {
   // Starts a capture.  Until EndCapture, Copy, Call, kernels, Record and Wait are stored instead of
   // enqueued.  Another stream of the thread joins, until the end, by a Wait for an event recorded
   // in the capture.  Errors: FailedPrecondition for these calls.
-  //   captured streams  Synchronize, BeginCapture, Wait for an event from outside.  EndCapture fails too
+  //   captured streams  Synchronize, BeginCapture, Wait for an event from outside
   //   captured events   Done, Synchronize, and Wait after the end
+  //   EndCapture        after any of these calls on captured streams
   virtual absl::Status BeginCapture() = 0;
   // Ends the capture, also after an error of captured work.  Precondition: the stream began it.
   // Errors: FailedPrecondition unless this stream has waited for the last work of all that joined.

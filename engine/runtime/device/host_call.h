@@ -9,8 +9,7 @@
 namespace gyre {
 
 // Enqueues host code that touches host memory alone, pinned or not, and calls no device.  Otherwise
-// as Stream::Call.  On a GPU a capture refuses it, and later calls return its errors once they are
-// known.
+// as Stream::Call.  On a GPU, later calls return its errors, and a capture refuses it.
 absl::Status CallOnHost(Stream& stream, std::function<absl::Status()> work);
 
 }  // namespace gyre

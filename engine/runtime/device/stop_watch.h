@@ -1,5 +1,5 @@
-// stop_watch.h: how long work on a stream takes.  A GPU's events measure it, since its host runs
-// ahead.  Other devices use the clock.  Used by the thread that owns the stream.
+// stop_watch.h: measures work on a stream, by events on a GPU, whose host runs ahead, and by the
+// clock elsewhere.  Used by the thread that owns the stream.
 #pragma once
 
 #include <memory>

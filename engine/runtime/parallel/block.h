@@ -79,8 +79,7 @@ HOST_DEVICE void CombineTree(B& block, const R& r, int members, int stride, Memb
   }
 }
 
-// Sets values[g * lanes] to piece first + g of the rows, reduced, for each of the block's pieces.
-// Pieces are numbered row by row.
+// Sets values[g * lanes] to piece first + g, reduced.  Pieces are numbered row by row.
 template <typename B, typename R>
 HOST_DEVICE void CombineRows(B& block, const R& r, int64_t rows, int64_t columns, int64_t pieces,
                              int64_t first, typename R::Value* values) {
@@ -159,7 +158,7 @@ HOST_DEVICE void ReduceColumnsBlock(B& block, int64_t rows, int64_t columns, int
   }
 }
 
-// Blocks take kPartElements of a part in turn.
+// Blocks take kPartElements of the parts in turn.
 template <typename B, typename F>
 HOST_DEVICE void ForEachPartBlock(B& block, const PartTable<F>& table) {
   int64_t piece = block.index();  // of kPartElements, counted from part k's first
@@ -177,9 +176,8 @@ HOST_DEVICE void ForEachPartBlock(B& block, const PartTable<F>& table) {
 }
 
 // The block of the first row with a destination adds all rows that share it, in their order.  No
-// other block adds to the same columns of it.
-// Cost: each row reads destinations from row 0 to the first that equals its own.  The first row of
-// each destination reads all of them.
+// other block adds to the same columns.  Cost: each row reads destinations from row 0 to the first
+// that equals its own, and the first row of each destination reads all.
 template <typename B, typename S>
 HOST_DEVICE void ScatterAddBlock(B& block, int64_t rows, int64_t columns, const S& s,
                                  unsigned char* flags) {

@@ -19,7 +19,7 @@ namespace gyre::parallel_internal {
 // Several times the 132 x 8 blocks that an H100 holds at once.  Kernels stride over more work.
 inline constexpr int64_t kMaxBlocks = 8192;
 
-// Enqueues kernel(arguments...)  with `blocks` blocks, at most kMaxBlocks.
+// Enqueues kernel(arguments...) with `blocks` blocks, at most kMaxBlocks.
 template <typename... Parameters>
 absl::Status Launch(const char* skeleton, Stream& stream, int64_t blocks,
                     void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {
@@ -50,7 +50,7 @@ class CudaBlock {
   }
 };
 
-// Returns [kThreads] in shared memory.  Raw bytes let T have constructors.
+// Returns an array of kThreads in shared memory.  Raw bytes let T have constructors.
 template <typename T>
 __device__ T* SharedArray() {
   __shared__ alignas(T) unsigned char bytes[sizeof(T) * kThreads];

@@ -1,12 +1,8 @@
 // host.h: the loop skeletons on a CPU.  Included by parallel.h alone.
 //
-// Terms:
-//   piece  kColumnsPerPiece columns of a row (kRowsPerPiece rows of a column), reduced to one value
-//   lane   one of kLanes partial values of a row's piece
-//
-// A reduction is split into pieces by its extents, never by thread count or instruction set.
-// Lanes, and then pieces, are combined as a tree.  A sum of millions of floats errs as one piece
-// does.
+// A reduction is split into pieces by its extents, never by thread count or instruction set.  A
+// row's piece has kLanes partial values.  These, and then the pieces, are combined as a tree.  A
+// sum of millions of floats therefore errs as one piece does.
 #pragma once
 
 #include <algorithm>
@@ -20,16 +16,15 @@
 
 namespace gyre::parallel_internal {
 
-// Loops of fewer visits run on one thread.  Waking a team takes microseconds, the time of about
-// this many light visits on one core.
+// Loops of fewer visits run on one thread.  Waking a team takes microseconds, as do so many visits.
 inline constexpr int64_t kGrain = 8192;
 // 64 bytes of float fill one AVX-512 register or four SSE registers.
 inline constexpr int64_t kLanes = 16;
-// Long pieces keep partial values cheap.  Short pieces give a bias gradient (few columns) many.
+// Columns of a row, and rows of a column, in one piece.  Long pieces keep partial values cheap,
+// short ones give a bias gradient (few columns) many pieces.
 inline constexpr int64_t kColumnsPerPiece = 4096;
 inline constexpr int64_t kRowsPerPiece = 256;
-// Columns of a column reduction or scatter that one task covers.  Their values stay in the L1
-// cache.
+// Columns of one task of a column reduction or scatter.  Their values stay in the L1 cache.
 inline constexpr int64_t kColumnsPerBlock = 128;
 
 // True if `tasks` tasks, of `visits` visits in all, are worth a team of threads.
@@ -44,8 +39,7 @@ Value* PartialValues(int64_t count) {
   return values.data();
 }
 
-// kCount values of a reduction.  A Value with Components is stored as two arrays, because vectors
-// would have to take structs apart.
+// kCount values of a reduction.  Those with Components are two arrays, as vectors want them.
 template <typename Value, int64_t kCount>
 struct Values {
   Value all[kCount];
@@ -134,7 +128,6 @@ void CombineLanes(const R& r, Values<typename R::Value, kAll>& values) {
   }
 }
 
-// Returns columns [begin, end) of one row, combined.
 template <typename R>
 typename R::Value CombineRow(const R& r, int64_t row, int64_t begin, int64_t end) {
   if (begin == end) return r.Identity();
@@ -168,8 +161,7 @@ typename R::Value CombineRow(const R& r, int64_t row, int64_t begin, int64_t end
   return lanes.Get(0);
 }
 
-// Returns value(0), ..., value(count - 1), combined as a tree of neighbours.  Precondition: count >
-// 0.
+// Returns value(0), ..., value(count - 1), combined as a tree, neighbours first.  count > 0.
 template <typename R, typename ValueOf>
 typename R::Value CombineAsTree(const R& r, int64_t count, const ValueOf& value) {
   constexpr int kMostLevels = 64;
@@ -252,8 +244,7 @@ void HostTransformRows(int64_t rows, int64_t columns, const R& r) {
   RunOnTeam(rows, Worthwhile(rows, rows * columns), TransformRowsBody<R>{r, columns});
 }
 
-// Tasks are (piece, kColumnsPerBlock columns), numbered piece by piece.  Each combines a column
-// from its first row to its last.
+// Tasks are (piece, kColumnsPerBlock columns), in order.  Each column is combined row after row.
 template <typename R>
 struct ColumnPartials {
   R r;

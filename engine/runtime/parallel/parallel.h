@@ -1,5 +1,4 @@
-// parallel.h: the loop skeletons of all kernels that Gyre writes itself.  No other header for
-// layers mentions __CUDACC__.
+// parallel.h: the loop skeletons of Gyre's own kernels.  No other header for layers has __CUDACC__.
 //
 // A functor is a named struct of values and pointers with HOST_DEVICE const methods.  A call with a
 // Stream copies its functor and enqueues.  Memory behind the pointers must outlive the work.

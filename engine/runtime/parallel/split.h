@@ -1,9 +1,9 @@
 // split.h: splits long reductions, so that a few sums over millions of elements occupy a whole GPU.
-// Included by parallel.h alone.
+// For parallel.h alone.
 //
 // Blocks exchange values through memory only, so a split reduction has two passes.  The first
-// reduces each piece (block.h) into scratch.  The second reduces those partial values.  The extents
-// alone decide how many pieces there are.
+// reduces each piece (block.h) into scratch, the second those partial values.  The extents alone
+// decide how many pieces there are.
 #pragma once
 
 #include <algorithm>
@@ -22,12 +22,12 @@ inline constexpr int64_t kLeastPieceRows = 256;
 // ReduceColumns makes a block of every 32 columns, or fewer, without a split.
 inline constexpr int64_t kColumnsPerPartial = 32;
 
+// Return the number of pieces of each row (column), at least 1.
 constexpr int64_t RowSplit(int64_t rows, int64_t columns) {
   if (rows == 0) return 1;
   return std::max<int64_t>(1, std::min(kWantedPartials / rows, columns / kLeastPieceColumns));
 }
 
-// Both return the number of pieces, at least 1.
 constexpr int64_t ColumnSplit(int64_t rows, int64_t columns) {
   if (columns == 0) return 1;
   const int64_t wanted = kWantedPartials / CeilDiv(columns, kColumnsPerPartial);

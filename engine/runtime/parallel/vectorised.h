@@ -1,5 +1,4 @@
-// vectorised.h: runs a loop's body, compiled for the processor's instruction set, on one thread or
-// a team.
+// vectorised.h: runs a loop's body, compiled for the processor, on one thread or a team.
 //
 // A body is a struct of values with `void operator()(int64_t begin, int64_t end) const`.  Its loops
 // carry `omp simd`, because g++ -O2 vectorises no loop of unknown length otherwise.  It is passed

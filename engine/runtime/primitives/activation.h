@@ -1,5 +1,4 @@
-// activation.h: applies an Activation to a value, for libraries that compute it themselves.  Inside
-// the primitives only.
+// activation.h: an Activation of a value, for libraries that compute it.  For primitives only.
 #pragma once
 
 #include <cstdint>

@@ -24,9 +24,9 @@ struct Conv2dSpec {
   int64_t groups = 1;
   bool bias = false;
   Activation activation = Activation::kNone;  // of forward, backward gets dy before it
-  std::string weight_layout = "";  // required tag (another shape chose it), "": any
-  bool train = true;               // false: no backward pass follows
-  bool data_gradient = true;       // false: no BackwardData follows
+  std::string weight_layout = "";             // required tag (another shape chose it), "": any
+  bool train = true;                          // false: no backward pass follows
+  bool data_gradient = true;                  // false: no BackwardData follows
 
   int64_t out_h() const { return window.out_h(h); }
   int64_t out_w() const { return window.out_w(w); }
@@ -37,8 +37,7 @@ struct Conv2dSpec {
 class Conv2d {
  public:
   virtual ~Conv2d() = default;
-  // The layout of weights and their gradient.  It does not depend on n, so ranks with unequal
-  // shares of a batch agree.
+  // The layout of weights and their gradient.  It is the same for every n, and so on all ranks.
   virtual const WeightLayout& weight_layout() const = 0;
   virtual size_t scratch_bytes() const = 0;  // enough for each of the three, may be 0
   virtual absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,

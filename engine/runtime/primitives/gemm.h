@@ -7,7 +7,6 @@
 
 namespace gyre {
 
-// Applied to a result before it is stored.
 enum class Activation : uint8_t { kNone, kRelu };  // kRelu is max(x, 0), NaN stays NaN
 
 // `count` matrices of each operand.  a, b and c are elements from the begin of one matrix to that
@@ -19,8 +18,7 @@ struct GemmBatch {
 // c[m,n] = activation(op(a) op(b) + bias[n]), accumulated in AccumulateType of dtype.
 //   a  [m,k], or [k,m] if transpose_a
 //   b  [k,n], or [n,k] if transpose_b
-// Matrices may be slices of larger arrays.  Heads within [N, T, heads, d] are a batch of heads in a
-// batch of samples, without a copy.
+// Matrices may be slices of arrays, as a batch of heads in a batch of samples [N, T, heads, d].
 struct GemmSpec {
   DType dtype = DType::kF32;
   int64_t m = 0, n = 0, k = 0;
@@ -30,12 +28,12 @@ struct GemmSpec {
   int64_t lda = 0, ldb = 0, ldc = 0;
   GemmBatch outer = {}, inner = {};  // outer.count x inner.count products; one bias for all
   bool accumulate = false;           // c is added to the sum, else not read
-  // Causal attention's savings.  With lower_c, c may hold anything right of its diagonal. With
+  // Causal attention's savings.  With lower_c, c may hold anything right of its diagonal.  With
   // lower_a, the stored a is 0 right of its diagonal.
   bool lower_c = false, lower_a = false;
   // Many products share b.  An operation that gains from another layout of b sets packed_bytes.
   bool packs_b = false;
-  // c is F32 although dtype has 16 bits, and sums are not rounded.  Precondition: neither bias nor
+  // c holds unrounded sums in F32, although dtype has 16 bits.  Precondition: no bias, no
   // activation.
   bool wide_c = false;
 
@@ -72,9 +70,9 @@ class Gemm {
   }
   virtual absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                            void* scratch) const = 0;
-  // As Run with `rows` in place of m, or of k if transpose_a, for arrays that are partly filled.
-  // cpu and sim.  Preconditions: at most the spec's number of rows, neither bias nor activation,
-  // and not both factors transposed.
+  // As Run with `rows` in place of m, or of k if transpose_a, for partly filled arrays.  cpu and
+  // sim.  Preconditions: rows is at most the spec's, no bias or activation, not both factors
+  // transposed.
   virtual absl::Status RunRows(Stream&, int64_t /*rows*/, const void* /*a*/, const void* /*b*/,
                                void* /*c*/, void* /*scratch*/) const {
     return absl::UnimplementedError("no product of a part of the rows");

@@ -26,8 +26,7 @@ struct Pool2dSpec {
 class Pool2d {
  public:
   virtual ~Pool2d() = default;
-  // Bytes that Forward saves for Backward, which are positions of maxima.  0 for averages and
-  // inference.
+  // Bytes that Forward saves for Backward (positions of maxima), 0 for averages and inference.
   virtual size_t saved_bytes() const = 0;
   virtual absl::Status Forward(Stream& stream, const void* x, void* y, void* saved) const = 0;
   virtual absl::Status Backward(Stream& stream, const void* dy, const void* saved,

@@ -1,5 +1,4 @@
-// pool_geometry.h: the pixels that a pooling window holds, and the windows that hold a pixel.  A
-// pure value.
+// pool_geometry.h: the pixels that a pooling window holds, and the windows that hold a pixel.
 #pragma once
 
 #include "engine/runtime/host_device.h"
@@ -7,7 +6,7 @@
 
 namespace gyre {
 
-// An average adds so many pixels of a window's row in AccumulateType, and these sums in F64.
+// An average adds this many pixels of a window's row in AccumulateType, and these sums in F64.
 inline constexpr int kPooledRun = 256;
 
 // Index is the type of offsets.  c counts a pixel's elements, perhaps of several channels each.
@@ -46,7 +45,7 @@ struct PoolGeometry {
   HOST_DEVICE Range WindowsOfColumn(Index column) const {
     return Covering(column + padding_left, kernel_w, stride_w, out_w);
   }
-  // The position of an image's pixel in a window, row by row.
+  // The position of an image's pixel in a window, counted row by row.
   HOST_DEVICE Index PositionIn(Index out_row, Index out_column, Index row, Index column) const {
     return (row - (out_row * stride_h - padding_top)) * kernel_w +
            (column - (out_column * stride_w - padding_left));

@@ -2,8 +2,7 @@
 //
 // Primitives asks each library in turn, best first and the reference last, to prepare an operation
 // for one set of extents.  The first that takes the job makes it.  A prepared operation is
-// immutable, owns no tensor memory, and may be run on any stream of its device.  Rules of all
-// operations:
+// immutable, owns no tensor memory, and runs on any stream of its device.  Rules of all operations:
 //   pointers   device memory in row-major order, images N,H,W,C, unless a layout is called opaque
 //   extents    0 is legal: nothing is read, and a sum over nothing is 0
 //   lifetime   runs enqueue, and the operation, its operands and scratch must outlive the work
@@ -22,9 +21,11 @@
 
 namespace gyre {
 
-// One source of implementations.  Errors of Prepare, in this order:
-//   InvalidArgument  naming a spec that Validate refuses, such as a negative extent, a window that does
-//                    not fit or may hold padding alone (pooling), groups that do not divide channels
+// One source of implementations.  Those of a CPU serve cpu and sim.  Their bits do not depend on
+// the thread count, unless oneDNN computes.  By AVX-512 or AMX means no job without it.
+// Errors of Prepare, in this order:
+//   InvalidArgument  if Validate refuses the spec, for example for a negative extent, a window that
+//                    does not fit, groups that do not divide the channels, a pool of padding alone
 //   Unimplemented    if the library does not take the job
 class PrimitiveLibrary {
  public:
@@ -62,19 +63,16 @@ class PrimitiveLibrary {
   }
 };
 
-// Gemm and Conv2d of F32 and F64 by tiles, Pool2d of every real type by chunks of channels.  cpu
-// and sim.  The bits do not depend on the thread count.
+// Gemm and Conv2d of F32 and F64 by tiles, Pool2d of every real type by chunks of channels.
 std::unique_ptr<PrimitiveLibrary> NewBlockedLibrary();
-// The reference, which is plain functors on the skeletons of parallel.h.  It takes every operation
-// but BatchNorm, every real type and every device.  It is the oracle of the others, and serves
-// after them.
+// The reference, by plain functors on parallel.h, for every device and real type.  It takes all but
+// BatchNorm.  It is the oracle of the others, and serves where they do not.
 std::unique_ptr<PrimitiveLibrary> NewReferenceLibrary();
-// Gemm and Conv2d of F16 and BF16.  They convert operands to F32 in scratch, run an operation of
-// `inner` (best first) and convert the result.  cpu and sim.  `inner` must outlive the library.
+// Gemm and Conv2d of F16 and BF16.  It converts operands to F32 in scratch, runs an operation of
+// `inner` (best first) and converts the result.  `inner` must outlive the library.
 std::unique_ptr<PrimitiveLibrary> NewConvertingLibrary(std::vector<const PrimitiveLibrary*> inner);
-// Gemm and Conv2d of F32, and of BF16 if the CPU has it.  cpu and sim.  oneDNN fixes the thread
-// count, and so the order of sums, when it prepares.  The library therefore always uses `threads`,
-// which is that of its device.
+// Gemm and Conv2d of F32, and of BF16 if the CPU has it.  oneDNN fixes the thread count, and so the
+// order of sums, when it prepares.  The library always uses `threads`, its device's count.
 std::unique_ptr<PrimitiveLibrary> NewOneDnnLibrary(int threads);
 
 class Primitives {
@@ -98,7 +96,6 @@ class Primitives {
     return absl::UnimplementedError("no library of this device implements " + ToString(spec));
   }
 
-  // PrimitiveLibrary::choices of all libraries.
   std::string choices() const;
 
  private:

@@ -13,8 +13,7 @@ struct Window2d {
   // The extent from the first to the last element that the window touches.
   int64_t span_h() const { return Span(kernel_h, dilation_h); }
   int64_t span_w() const { return Span(kernel_w, dilation_w); }
-  // Positions over an image of `h` rows (`w` columns).  0 if the window does not fit, or for a
-  // stride that Validate refuses.
+  // Positions over an image of `h` rows (`w` columns), 0 if it does not fit or a stride is below 1.
   int64_t out_h(int64_t h) const {
     return Positions(padding_top + h + padding_bottom, span_h(), stride_h);
   }

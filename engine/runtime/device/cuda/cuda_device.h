@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(const CudaOptions& options
 // whose memory it reaches without the host, and the CUDA versions of driver and runtime.
 std::string DescribeCudaDevice(const Device& device);
 
-// Returns the nodes (kernels, copies and those that a library adds) of a captured graph of such a
+// Returns the number of nodes (kernels, copies, a library's own) of a graph captured on such a
 // device, or 0 for any other graph.
 size_t CudaGraphNodes(const Graph& graph);
 

@@ -46,8 +46,7 @@ inline void Merge(const AllHostErrors& from, AllHostErrors& into) {
   }
 }
 
-// The argument of cudaLaunchHostFunc.  `work` calls nothing of CUDA, and is not run after the
-// stream's first error.
+// The argument of cudaLaunchHostFunc.  `work` calls nothing of CUDA.  An earlier error drops it.
 struct HostCall {
   std::shared_ptr<HostErrors> errors;
   std::function<absl::Status()> work;

@@ -74,9 +74,8 @@ struct Nccl {
 };
 #undef GYRE_MEMBER
 
-// Return the process's table, which the first call loads and nothing frees.  Any thread.
-// Errors: Unavailable with the library's file name, the versions found and needed, the folders
-// searched, and advice.
+// Return the process's table, which the first call loads and nothing frees.  Any thread.  Errors:
+// Unavailable with the file's name, versions found and needed, folders searched, and advice.
 absl::StatusOr<const CublasLt*> LoadCublasLt();
 absl::StatusOr<const Cudnn*> LoadCudnn();
 absl::StatusOr<const Nccl*> LoadNccl();

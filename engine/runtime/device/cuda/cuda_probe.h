@@ -1,5 +1,4 @@
-// cuda_probe.h: which GPUs this build's kernels run on.  nvcc compiles it, and g++ the rest of the
-// device.
+// cuda_probe.h: which GPUs this build's kernels run on.  nvcc alone compiles it, and knows.
 #pragma once
 
 #include <cuda_runtime_api.h>

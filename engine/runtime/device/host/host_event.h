@@ -12,8 +12,7 @@
 
 namespace gyre {
 
-// A point in a stream.  It is passed once, with the first error of the work before it.
-// Thread-safe.
+// A point in a stream, passed once, with the first error of the work before it.  Thread-safe.
 class Completion {
  public:
   void Finish(const absl::Status& status);

@@ -20,7 +20,7 @@ class HostMemory {
   // Precondition: everything has been freed.  A buffer must not outlive its device.
   ~HostMemory();
 
-  // As Device::Allocate and Device::Free.
+  // As Device::Allocate and Device::Free.  Free ignores null.
   absl::StatusOr<void*> Allocate(MemoryKind kind, size_t bytes);
   void Free(MemoryKind kind, void* memory);
 
@@ -38,8 +38,7 @@ class HostMemory {
   };
   using Allocations = std::map<const std::byte*, HostAllocation>;
 
-  // Returns the last allocation that overlaps the non-empty range [begin, end), or
-  // allocations_.end().  Under mutex_.
+  // Returns the last allocation that meets [begin, end), not empty, or end().  Under mutex_.
   Allocations::const_iterator Meeting(const std::byte* begin, const std::byte* end) const;
 
   const std::string_view device_;

@@ -98,8 +98,7 @@ void BlockedGemm(int64_t m, int64_t n, int64_t k, const ReadA& read_a, const Rea
     const int64_t column0 = tile % column_tiles * kTileColumns;
     const int64_t rows = std::min(rows_per_tile, m - row0);
     const int64_t columns = std::min(kTileColumns, n - column0);
-    // The micro kernel works on whole micro tiles.  Elements beyond the matrix are computed from
-    // zeros and not written.
+    // The micro kernel works on whole micro tiles, with zeros beyond the matrix.
     const int64_t whole_rows = RoundUp(rows, kMicroRows);
     const int64_t whole_columns = RoundUp(columns, kMicroColumns<T>);
     for (int64_t i = 0; i < whole_rows; ++i) std::fill_n(tiles.c[i], whole_columns, T{0});

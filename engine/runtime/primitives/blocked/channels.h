@@ -6,8 +6,8 @@
 
 namespace gyre {
 
-// Calls chunk<count>(first channel) for chunks of channels.  The compiler knows the count, so it
-// uses registers.  Twenty channels are a wide vector and a narrow one.
+// Calls chunk<count>(first channel) for chunks of channels.  The compiler knows each count, and so
+// its registers.  Twenty channels are a wide vector and a narrow one.
 template <typename F>
 void ForEachChunk(int64_t channels, const F& chunk) {
   int64_t c = 0;

@@ -5,8 +5,8 @@
 
 namespace gyre {
 
-// Depthwise Conv2d of F32 and F64 with its own layout of weights, on cpu and sim.  It leaves all
-// else to others.  The bits depend on neither thread count nor instruction set.
+// Depthwise Conv2d of F32 and F64 with its own layout of weights.  The instruction set does not
+// change the bits.
 std::unique_ptr<PrimitiveLibrary> NewDepthwiseLibrary();
 
 }  // namespace gyre

@@ -45,8 +45,8 @@ struct ConvolutionAxis {
   std::vector<Reach> of_out, of_in;
 };
 
-// The rows of one image, numbered through all images, and the other image's pixels that each of
-// their pixels reaches.
+// Visits the rows of one image, numbered through all images, and for each of their pixels those of
+// the other image.
 struct DepthwiseWalk {
   const Reach* rows;
   const Reach* columns;
@@ -74,7 +74,7 @@ struct DepthwiseWalk {
 // The walks of a convolution over its outputs and over its inputs, valid as long as this object.
 class Walks {
  public:
-  // True if the walks along an axis are found in milliseconds, which is so for all images.
+  // True if the walks along an axis are found in milliseconds, as for all real images.
   static bool IsShort(int64_t in, int64_t out, int64_t kernel) {
     constexpr double kMostSteps = 1 << 22;
     return (static_cast<double>(in) + static_cast<double>(out)) * static_cast<double>(kernel) <=

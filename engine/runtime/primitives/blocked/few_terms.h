@@ -5,10 +5,8 @@
 
 namespace gyre {
 
-// Gemm of whole F32 arrays with a transposed and b not, that assigns, without bias and activation.
-// An example is the gradient of a dense layer's many weights, for few samples.  cpu and sim.  It
-// leaves all else to others, and everything without AVX-512.  The thread count does not change the
-// bits.
+// Gemm of whole F32 arrays with a transposed and b not, which assigns c without bias and
+// activation.  An example is the gradient of a dense layer's many weights, for few samples.
 std::unique_ptr<PrimitiveLibrary> NewFewTermsLibrary();
 
 }  // namespace gyre

@@ -5,9 +5,7 @@
 
 namespace gyre {
 
-// Conv2d of F32 whose channels and filters fill vectors badly, with its own layout of weights.  cpu
-// and sim.  It leaves all else to others, and everything without AVX-512.  The thread count does
-// not change the bits.
+// Conv2d of F32 whose channels and filters fill vectors badly, with its own layout of weights.
 std::unique_ptr<PrimitiveLibrary> NewNarrowLibrary();
 
 }  // namespace gyre

@@ -35,11 +35,11 @@ struct Extents {
   int64_t n, h, out_h, out_w;
   int64_t row, out_row;  // elements of a row of x, and of y
   int64_t kernel_h, stride_h, dilation_h, filters;
-  int64_t run, step;  // elements of a run, and to the next output's
+  int64_t run, step;  // elements of a run, and from its begin to the next output's
 };
 
 // Returns how many of `columns` products run along the columns, which fill vectors.  The few others
-// are cheaper along the inner sums, at a vector for each 16 of them and some to add its lanes.
+// are cheaper along `inner`, with a vector for each 16 terms and some to add its lanes up.
 inline int64_t AlongColumns(int64_t columns, int64_t inner) {
   const int64_t left = columns % kLanes;
   return left * (CeilDiv(inner, kLanes) + 4) < inner ? columns - left : columns;
@@ -92,7 +92,7 @@ struct RowsOfOutput {
   }
 };
 
-// Rows of dx.  Each output of the rows that reach a row adds its gradients to its run there.
+// Rows of dx.  Each output that reaches a row adds its share to its run there.
 struct RowsOfInput {
   Extents e;
   const float* dy;
@@ -120,8 +120,7 @@ struct RowsOfInput {
     }
   }
 
-  // Returns the rows of the kernel through which outputs reach a row of an image, and the outputs'
-  // rows.
+  // Returns the kernel's rows through which outputs reach a row of an image, and the outputs' rows.
   Reach Outputs(int64_t row) const {
     Reach reach;
     for (int64_t r = 0; r < e.kernel_h && r * e.dilation_h <= row; ++r) {
@@ -172,7 +171,7 @@ struct Sums {
         whole(e.run / kLanes * kLanes),
         of_row(e.filters * e.run),
         of_slice(e.kernel_h * of_row + e.filters) {
-    // A run may be whole vectors and one more.
+    // The whole vectors may hold the entire run, with one partly filled.
     if ((e.run - whole) * CeilDiv(e.filters, kLanes) > e.filters) whole = e.run;
   }
 

@@ -1,5 +1,4 @@
-// pairs.h: small matrix products of BF16, by AVX-512's dot products of pairs.  Inside the library
-// only.
+// pairs.h: small products of BF16, by AVX-512's dot products of pairs.  Inside the library only.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +7,8 @@
 
 namespace gyre {
 
-// c[i][j] = the sum over k < inner of a[i][k] * b[k][j], rounded once.  If it accumulates, the old
-// c[i][j] is added before that.
+// c[i][j] = the sum over k < inner of a[i][k] * b[k][j], and the old c[i][j] if it accumulates.
+// The result is rounded once.
 struct PairProducts {
   int64_t rows = 0, columns = 0, inner = 0;
   const BFloat16* a = nullptr;
@@ -21,7 +20,6 @@ struct PairProducts {
   bool accumulate = false;
 };
 
-// True if this processor has such dot products.
 bool HasPairProducts();
 
 // Runs on the calling thread, in an order of sums that inner alone decides.  Subnormal numbers

@@ -1,13 +1,12 @@
-// products.h: small matrix products whose operands are anywhere in larger arrays, by AVX-512.
-// Inside the library only.
+// products.h: small products of slices of arrays, by AVX-512.  Inside the library only.
 #pragma once
 
 #include <cstdint>
 
 namespace gyre {
 
-// c[i][j] = start[i][j] + the sum over o < outer and k < inner of a[i][o][k] * b[o][k][j], for i <
-// rows and j < columns.  start[i] may be start[0], but c[i] may not be c[0].
+// c[i][j] = start[i][j] + the sum over o < outer and k < inner of a[i][o][k] * b[o][k][j].  It is
+// assigned for i < rows and j < columns.  start_row may be 0, c_row not.
 struct Products {
   int64_t rows = 0, columns = 0, outer = 1, inner = 0;
   const float* a = nullptr;

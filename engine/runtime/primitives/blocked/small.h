@@ -6,8 +6,7 @@
 namespace gyre {
 
 // Gemm of F32 without bias and activation, of slices of arrays that fit a second-level cache, such
-// as an attention's heads.  cpu and sim.  It leaves all else to others, and everything without
-// AVX-512.  The thread count does not change the bits.
+// as an attention's heads.
 std::unique_ptr<PrimitiveLibrary> NewSmallProductsLibrary();
 
 }  // namespace gyre

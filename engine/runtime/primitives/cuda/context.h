@@ -1,5 +1,5 @@
-// context.h: the handles, options, record of choices and pointer rules of the CUDA operations.
-// Inside the library only.
+// context.h: handles, options, choices and pointer rules of the CUDA operations.  Inside the
+// library only.
 //
 // One host thread at a time uses a library and its operations.  A cuDNN handle has one current
 // stream, and a cuBLASLt description holds the bias pointer of the current run.
@@ -44,7 +44,6 @@ class CudaContext {
 
   absl::Status CreateHandles();
 
-  // The number of candidates to prepare for Select.
   size_t most_candidates() const {
     return options.selector == nullptr ? 1 : options.selector->most_candidates();
   }
@@ -52,7 +51,6 @@ class CudaContext {
   absl::StatusOr<size_t> Select(const CudaTrial& trial);
   // Records a choice made without Select.
   void Record(const std::string& what, const std::string& choice);
-  // See PrimitiveLibrary::choices.
   std::string choices() const;
 
   const CublasLt& cublaslt;

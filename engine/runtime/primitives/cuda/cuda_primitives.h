@@ -1,4 +1,4 @@
-// cuda_primitives.h: the primitives of a GPU, in every build.  Without CUDA they are an error.
+// cuda_primitives.h: the primitives of a GPU, in every build.  Without CUDA there is an error.
 #pragma once
 
 #include <functional>

@@ -13,7 +13,6 @@
 
 namespace gyre {
 
-// The attribute type for values of type T.
 template <typename T>
 constexpr cudnnBackendAttributeType_t CudnnTypeOf() {
   if constexpr (std::is_same_v<T, bool>) {
@@ -60,7 +59,6 @@ class CudnnDescriptor {
   CudnnDescriptor& Set(cudnnBackendAttributeName_t attribute, const CudnnDescriptor& value) {
     return SetRaw(attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.descriptor_);
   }
-  // `values` is a std::array or std::vector.
   template <typename Values>
   CudnnDescriptor& SetAll(cudnnBackendAttributeName_t attribute, const Values& values) {
     return SetRaw(attribute, CudnnTypeOf<typename Values::value_type>(),
@@ -70,7 +68,6 @@ class CudnnDescriptor {
                           const std::vector<CudnnDescriptor>& values);
   absl::Status Finalize();
 
-  // The one value of an attribute.
   template <typename T>
   absl::StatusOr<T> Get(cudnnBackendAttributeName_t attribute) const {
     T value = {};

@@ -2,7 +2,7 @@
 // for it, and executes it.  Inside the CUDA library only.
 //
 // A graph names its tensors by the caller's numbers.  A plan is executed with a pointer for each
-// tensor that is not virtual. Every call is checked, and messages name descriptor and attribute.
+// tensor that is not virtual.  Every call is checked, and messages name descriptor and attribute.
 // Source: NVIDIA's documentation of cuDNN 9, "cudnn_graph Library".
 #pragma once
 
@@ -38,13 +38,11 @@ struct CudnnPolicy {
 // A graph prepared for one engine.
 class CudnnPlan {
  public:
-  // For Execute.
   size_t scratch_bytes() const;
   // The engine and its settings.
   const std::string& choice() const { return choice_; }
 
-  // Enqueues on stream.  tensors are ids and device memory.  Precondition: scratch and tensors have
-  // kOperandAlignment.
+  // Enqueues on stream.  tensors are ids and device memory, with kOperandAlignment, as scratch.
   absl::Status Execute(const CudaContext& context, Stream& stream,
                        const std::vector<std::pair<int64_t, const void*>>& tensors,
                        void* scratch) const;
@@ -102,7 +100,7 @@ class CudnnGraph {
   };
   // Assigns norm's mean and inverse of the batch, and
   //   y = scale (x - mean) inverse + bias
-  //   to = (1 - momentum) from + momentum times the batch's, unbiased
+  //   to = (1 - momentum) from + momentum times the batch's (variance unbiased)
   // epsilon and momentum are by value.
   void BatchNorm(const GraphTensor& x, const Norm& norm, const GraphTensor& bias,
                  const GraphTensor& epsilon, const GraphTensor& momentum, const Running& from,
@@ -113,8 +111,7 @@ class CudnnGraph {
                          const GraphTensor& dx);
 
   // Returns plans for the first `most` engines of cuDNN's heuristics that the policy allows and
-  // that take the graph.  Errors: Unimplemented with cuDNN's reason if there is none.  Internal if
-  // cuDNN fails to describe the graph.
+  // that take the graph.  Errors: Unimplemented with cuDNN's reason if there is none.  Internal.
   absl::StatusOr<std::vector<CudnnPlan>> Plans(const CudnnPolicy& policy, size_t most);
 
  private:

@@ -20,7 +20,7 @@ absl::Status FillUniform(Stream& stream, void* to, size_t bytes, DType dtype, ui
 absl::StatusOr<double> ShortestTime(Stream& stream, StopWatch& watch, double give_up,
                                     const std::function<absl::Status()>& run);
 
-// A time in seconds that is measured only once.
+// A run of this many seconds is timed once.
 inline constexpr double kLong = 0.1;
 
 class TrialBench {

@@ -17,23 +17,19 @@ namespace gyre {
 enum class Bf16Unit : uint8_t { kNone, kAvx512, kAmx };
 enum class Bf16Way : uint8_t { kConvolution, kProducts, kF32 };
 
-// The unit of this process.
 Bf16Unit CurrentBf16Unit();
 
 // Precondition: a valid spec of BF16.
 Bf16Way Bf16WayOf(const Conv2dSpec& spec, Bf16Unit unit);
 
-// True if oneDNN 2.6's AMX kernels are known to be right for these extents.  Preconditions as
-// above.
+// True if oneDNN 2.6's AMX kernels are known to be right for these extents.  Same preconditions.
 bool AmxTakes(const GemmSpec& spec, int threads);
 bool AmxTakes(const Conv2dSpec& spec);
 
-// Conv2d of BF16 by oneDNN in one way, whatever the table says.  It leaves to others all else, and
-// all that the way cannot do.
+// Conv2d of BF16 by oneDNN in one way, whatever the table says.
 std::unique_ptr<PrimitiveLibrary> NewBf16WayLibrary(int threads, Bf16Way way);
 
-// Gemm of BF16 by AMX, with a second factor that is packed once if the spec says so.  cpu and sim.
-// It leaves all else to others, and everything without AMX.
+// Gemm of BF16 by AMX, with a second factor that is packed once if the spec says so.
 std::unique_ptr<PrimitiveLibrary> NewAmxProductsLibrary(int threads);
 
 }  // namespace gyre

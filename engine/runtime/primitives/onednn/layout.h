@@ -1,6 +1,5 @@
-// layout.h: names for oneDNN's blocked weight layouts, such as "onednn:Acdb16a".  They use oneDNN's
-// notation.  A plan, a message or another shape of the layer can carry a name.  A name and the
-// weights' extents give the layout.
+// layout.h: oneDNN's own names for its blocked weight layouts, such as "onednn:Acdb16a".  A plan, a
+// message or another shape of the layer can carry one.  With the weights' extents it is the layout.
 #pragma once
 
 #include <optional>

@@ -2,8 +2,7 @@
 // oneDNN's exceptions as a Status.  Inside the library only.
 //
 // An operation is prepared and run with its library's thread count, because oneDNN divides the work
-// when it prepares.  Memory objects are made when work is enqueued and belong to it, so replays of
-// captured work make none.
+// when it prepares.  Enqueued work owns its memory objects, so a replay makes none.
 #pragma once
 
 #include <omp.h>
@@ -44,8 +43,8 @@ class ScopedThreads {
 // "WHAT: oneDNN: MESSAGE".  Unimplemented stays so, for the next library to try.
 absl::Status OneDnnError(const std::string& what, const dnnl::error& error);
 
-// Returns an operation of type Op for a valid spec.  Errors: Unimplemented, for the next library to
-// try, if oneDNN cannot make it.
+// Returns an operation of type Op for a valid spec.  Unimplemented, so that the next library tries,
+// if oneDNN cannot make it.
 template <typename Op, typename Spec, typename... More>
 absl::StatusOr<std::unique_ptr<Op>> PrepareOneDnn(const OneDnnContext& context, const Spec& spec,
                                                   const More&... more) {
@@ -88,8 +87,8 @@ class BoundPrimitive {
   std::vector<dnnl_exec_arg_t> arguments_;
 };
 
-// Enqueues the primitives that bind() returns, in order, and then after().  `context` and `what`
-// must outlive the work.
+// Enqueues bind()'s primitives, in order, and then after().  `context`, `what` must outlive the
+// work.
 template <typename Bind, typename After>
 absl::Status EnqueueOneDnn(Stream& stream, const OneDnnContext& context, const std::string& what,
                            const Bind& bind, After after) {
@@ -137,12 +136,10 @@ inline dnnl::memory::data_type OneDnnType(DType dtype) {
   return dtype == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
-// values[i] = activation(values[i]).  oneDNN's own ReLU turns NaN into 0, which would hide a run
-// that has diverged.
+// values[i] = activation(values[i]).  oneDNN's ReLU turns NaN into 0, and so hides a diverged run.
 void ActivateInPlace(Activation activation, DType dtype, int64_t n, void* values);
 
-// Returns the first implementation of a primitive whose name has none of `parts`.  Throws
-// dnnl::error if there is none.
+// Returns the first implementation whose name has none of `parts`.  Throws dnnl::error if none.
 template <typename Description>
 Description Without(Description description, std::initializer_list<std::string_view> parts) {
   const auto has = [&](std::string_view part) {

@@ -5,8 +5,7 @@
 
 namespace gyre {
 
-// True for a window of one pixel, one group, no padding, no bias, and a layout of weights of these
-// products.
+// True for one pixel and group, no padding, no bias, and a weight layout that the products can use.
 bool IsPointwise(const Conv2dSpec& spec);
 
 // Takes F32 and BF16.  `products` prepares products of the same type, and need not outlive the
