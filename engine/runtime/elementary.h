@@ -55,8 +55,8 @@ HOST_DEVICE inline float Tanh(float x) {
   return a < 0.625f ? small : large;
 }
 
-// The normal distribution function, (1 + erf(x / sqrt 2)) / 2, within 12 units if x >= -1.4.
-// Below, it is within 8e-6 of itself.
+// The normal distribution function, (1 + erf(x / sqrt 2)) / 2.  It is within 12 units if x >= -1.4,
+// and within 8e-6 of itself below.
 HOST_DEVICE inline double NormalCdf(double x) { return std::erfc(-x * M_SQRT1_2) / 2; }
 HOST_DEVICE inline float NormalCdf(float x) {
   const float s = x * 0.707106781f, a = std::fabs(s), z = s * s;

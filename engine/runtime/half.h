@@ -1,6 +1,6 @@
-// half.h: 16-bit floating-point numbers for storage.  Arithmetic converts them to float.
-// Conversion from float rounds to nearest, ties to even, with the same bits on every device.  A NaN
-// becomes 0x7FFF, as in CUDA.
+// half.h: 16-bit floating-point numbers for storage, which arithmetic converts to float.
+// Conversion back rounds to nearest, ties to even, with the same bits on every device.  A NaN is
+// 0x7FFF (CUDA's).
 //
 // They are structs because nvcc does not know _Float16 and g++ 12 lacks __bf16.  Conversions
 // compute every case and select, so that loops of them are vectorised.
@@ -40,8 +40,7 @@ struct Half {
     const uint32_t sign = wide >> 16 & 0x8000u, magnitude = wide & 0x7FFFFFFFu;
     // Re-bias the exponent from 127 to 15 and round 13 bits off.
     const uint32_t normal = (magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13;
-    // Below 2^-14 a multiple of 2^-24, the last bit of a float in [0.5, 1).  So the addition
-    // rounds.
+    // Below 2^-14, multiples of 2^-24.  A float in [0.5, 1) has this last bit, so adding rounds.
     const uint32_t tiny =
         BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5f) - BitCast<uint32_t>(0.5f);
     uint32_t narrow = magnitude < 0x38800000u ? tiny : normal;

@@ -6,9 +6,9 @@
 
 namespace gyre {
 
-// Control groups of version 1 (a folder a controller) and 2.  The least limit of the process's
-// group and those above it counts.  An unreadable file sets none.  In a container the path is often
-// the host's, and only the root is there.
+// Control groups of version 1 (a folder for each controller) and 2.  The least limit of the
+// process's group and those above it counts.  An unreadable file sets none.  In a container the
+// path is often the host's, and only the root is there.
 struct ControlGroups {
   std::string list = "/proc/self/cgroup";  // lines "id:controllers:path"
   std::string root = "/sys/fs/cgroup";

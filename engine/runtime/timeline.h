@@ -32,7 +32,8 @@ class Timeline {
   static absl::Status Close();
   static bool on() { return on_.load(std::memory_order_acquire); }
 
-  // Any thread, here and below.  Returns a row that records nothing if there is no recording.
+  // Any thread may call this and all below.  Without a recording, returns a row that records
+  // nothing.
   static TimelineRow NewRow(int rank, std::string_view name);
   // Microseconds since 1970, so that several hosts' files can be laid side by side.
   static double Now();

@@ -109,9 +109,9 @@ struct SimOptions {
   uint64_t delay_seed = 0;
 };
 
-// A CPU that behaves as a GPU does, with bounded memory of its own, a worker thread a stream, and
-// events.  Host code may reach its device memory by Copy and Call alone.  Copy checks that neither
-// range leaves the allocation it is in.
+// A CPU that behaves as a GPU does, with bounded memory of its own, a worker thread for each
+// stream, and events.  Host code may reach its memory by Copy and Call alone.  Copy checks its
+// ranges.
 std::unique_ptr<Device> NewSimDevice(const SimOptions& options);
 
 // "cpu", "sim" or "cuda".

@@ -1,4 +1,4 @@
-// stop_watch.h: measures work on a stream, by events on a GPU, whose host runs ahead, and by the
+// stop_watch.h: the time of work on a stream, by events on a GPU, whose host runs ahead, and by the
 // clock elsewhere.  Used by the thread that owns the stream.
 #pragma once
 

@@ -36,7 +36,8 @@ class StreamCapture {
   bool began() const { return active() && index_ == 0; }
   Capture& capture() const { return *capture_; }  // Precondition: active.
 
-  // Stores the capture's error, if it is the first, and returns it.  Precondition: active.
+  // Stores `status` as the capture's error, unless it has one, and returns it.  Precondition:
+  // active.
   absl::Status Keep(absl::Status status) const;
   // Returns OK if no capture is active, else FailedPrecondition, which End reports as well.
   absl::Status Refuse(const char* call) const;

@@ -11,8 +11,8 @@
 //   lanes  threads that share a row (RowLanes), or neighbouring columns (ColumnLanes)
 //
 // From phase to phase only `values` and `flags` survive, [kThreads] in shared memory.  Within a
-// phase no thread touches an element that another thread writes.  The extents alone decide which
-// values are combined, and in which order.
+// phase no thread touches an element that another writes.  Extents alone decide the order of
+// Combine.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@
 namespace gyre::parallel_internal {
 
 inline constexpr int kThreads = 256;
-// Columns of a destination that one block adds to.  The four of a thread share a search for rows.
+// Columns of a destination that one block adds to.  A thread's four share one search for rows.
 inline constexpr int64_t kScatterColumns = 4 * kThreads;
 // Elements of a part that one block visits at a time.
 inline constexpr int64_t kPartElements = 4 * kThreads;

@@ -6,7 +6,7 @@
 
 namespace gyre {
 
-// Stands for f(i) for each i in [0, n).
+// The loop that calls f(i) for each i in [0, n).
 template <typename F>
 struct FusedLoop {
   int64_t n;

@@ -39,7 +39,7 @@ Value* PartialValues(int64_t count) {
   return values.data();
 }
 
-// kCount values of a reduction.  Those with Components are two arrays, as vectors want them.
+// kCount values of a reduction.  Values with Components are two arrays, as vectors want them.
 template <typename Value, int64_t kCount>
 struct Values {
   Value all[kCount];

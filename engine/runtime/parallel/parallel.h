@@ -97,7 +97,7 @@ absl::Status ForEachPart(Stream& stream, std::vector<FusedLoop<F>> parts,
 //   Value Combine(Value a, Value b) const;          // associative and commutative up to rounding
 //   void Store(int64_t index, Value v) const;
 // An argmax therefore breaks ties by an index in its Value (tests/runtime/monoid_check.h).  A Value
-// of two numbers of one type has `using Component = ...;`, which helps a CPU's vectors.
+// of two numbers of one type names it (`using Component = ...;`), for a CPU's vectors.
 //
 // Results, with Identity() for an empty reduction:
 //   ForEachRow     Store(row, Combine over columns of Load(row, column)) for each row
@@ -106,7 +106,7 @@ absl::Status ForEachPart(Stream& stream, std::vector<FusedLoop<F>> parts,
 //
 // Scratch: without it a row, or a few neighbouring columns, occupies at most one block of a GPU.
 // With it, long rows and columns are split into pieces first.  It is device memory of
-// ForEachRowScratch (ReduceColumnsScratch) bytes.  A CPU ignores it.
+// ForEachRowScratch (ReduceColumnsScratch) bytes, and may be null for 0.  A CPU ignores it.
 template <typename R>
 absl::Status ForEachRow(Stream& stream, int64_t rows, int64_t columns, R reduction) {
 #if defined(__CUDACC__)

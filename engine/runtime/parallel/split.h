@@ -1,9 +1,8 @@
 // split.h: splits long reductions, so that a few sums over millions of elements occupy a whole GPU.
-// For parallel.h alone.
 //
 // Blocks exchange values through memory only, so a split reduction has two passes.  The first
-// reduces each piece (block.h) into scratch, the second those partial values.  The extents alone
-// decide how many pieces there are.
+// reduces each piece (block.h) into scratch, the second reduces those.  Extents alone decide their
+// number.
 #pragma once
 
 #include <algorithm>

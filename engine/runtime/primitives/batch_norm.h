@@ -25,9 +25,8 @@ class BatchNorm {
  public:
   virtual ~BatchNorm() = default;
   virtual size_t scratch_bytes() const = 0;  // enough for both, may be 0
-  // Assigns y, mean and inverse.  The running mean and variance become (1 - momentum) times
-  // themselves plus momentum times the batch's, with an unbiased variance.  Both may be null, to
-  // the same bits.
+  // Assigns y, mean and inverse.  The running arrays become (1 - momentum) times themselves plus
+  // momentum times the batch's, the variance unbiased.  Both may be null, to the same bits.
   virtual absl::Status Forward(Stream& stream, const void* x, const void* scale, const void* bias,
                                void* y, void* mean, void* inverse, void* running_mean,
                                void* running_variance, void* scratch) const = 0;

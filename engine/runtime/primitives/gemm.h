@@ -33,8 +33,7 @@ struct GemmSpec {
   bool lower_c = false, lower_a = false;
   // Many products share b.  An operation that gains from another layout of b sets packed_bytes.
   bool packs_b = false;
-  // c holds unrounded sums in F32, although dtype has 16 bits.  Precondition: no bias, no
-  // activation.
+  // c holds sums in F32, although dtype has 16 bits.  Precondition: no bias, no activation.
   bool wide_c = false;
 
   int64_t row_a() const { return lda != 0 ? lda : transpose_a ? m : k; }
@@ -71,8 +70,7 @@ class Gemm {
   virtual absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                            void* scratch) const = 0;
   // As Run with `rows` in place of m, or of k if transpose_a, for partly filled arrays.  cpu and
-  // sim.  Preconditions: rows is at most the spec's, no bias or activation, not both factors
-  // transposed.
+  // sim.  Preconditions: at most the spec's rows, no bias, no activation, not both transposed.
   virtual absl::Status RunRows(Stream&, int64_t /*rows*/, const void* /*a*/, const void* /*b*/,
                                void* /*c*/, void* /*scratch*/) const {
     return absl::UnimplementedError("no product of a part of the rows");

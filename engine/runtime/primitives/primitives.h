@@ -5,7 +5,7 @@
 // immutable, owns no tensor memory, and runs on any stream of its device.  Rules of all operations:
 //   pointers   device memory in row-major order, images N,H,W,C, unless a layout is called opaque
 //   extents    0 is legal: nothing is read, and a sum over nothing is 0
-//   lifetime   runs enqueue, and the operation, its operands and scratch must outlive the work
+//   lifetime   Run, Forward and others enqueue, and operation, operands and scratch must outlive it
 //   alignment  64 bytes for scratch and opaque weights, on a GPU 16 for operands (InvalidArgument)
 #pragma once
 
@@ -21,8 +21,9 @@
 
 namespace gyre {
 
-// One source of implementations.  Those of a CPU serve cpu and sim.  Their bits do not depend on
-// the thread count, unless oneDNN computes.  By AVX-512 or AMX means no job without it.
+// One source of implementations.  Libraries of a CPU serve cpu and sim.  Unless oneDNN computes,
+// their bits do not depend on the thread count.  Libraries by AVX-512 or AMX take no job without
+// it.
 // Errors of Prepare, in this order:
 //   InvalidArgument  if Validate refuses the spec, for example for a negative extent, a window that
 //                    does not fit, groups that do not divide the channels, a pool of padding alone
@@ -31,8 +32,8 @@ class PrimitiveLibrary {
  public:
   virtual ~PrimitiveLibrary() = default;
   virtual std::string_view name() const = 0;
-  // Returns the choices so far that change bits and are not in the spec (versions, algorithms), a
-  // sorted line each.  Equal text means equal bits.  Empty if the spec decides all.
+  // Returns the choices so far that change bits and are not in the spec (versions, algorithms),
+  // sorted, one on each line.  Equal text means equal bits.  Empty if the spec decides all.
   virtual std::string choices() const { return ""; }
 
   // Each of these leaves its job to other libraries.  A library overrides the operations that it

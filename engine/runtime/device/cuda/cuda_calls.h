@@ -12,8 +12,8 @@
 
 namespace gyre {
 
-// Returns the status of a failed call, and clears the thread's error.  The runtime would otherwise
-// blame the next kernel launch for it.
+// Returns the status of a failed call.  Clears it in CUDA, which would blame the next launch for
+// it.
 inline absl::Status Error(cudaError_t code, std::string_view call) {
   (void)cudaGetLastError();
   const std::string message = absl::StrCat(std::string(call), ": ", cudaGetErrorString(code), " (",

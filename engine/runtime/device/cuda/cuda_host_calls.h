@@ -46,7 +46,7 @@ inline void Merge(const AllHostErrors& from, AllHostErrors& into) {
   }
 }
 
-// The argument of cudaLaunchHostFunc.  `work` calls nothing of CUDA.  An earlier error drops it.
+// The argument of cudaLaunchHostFunc.  `work` calls nothing of CUDA.  It is not run after an error.
 struct HostCall {
   std::shared_ptr<HostErrors> errors;
   std::function<absl::Status()> work;

@@ -22,7 +22,7 @@ class HostCapture {
   // Precondition of both: active.
   void Add(Work work);
   void Record(HostEvent& event);
-  // Called before every wait.  If a capture is active afterwards, it is stored, not to be enqueued.
+  // Called before every wait.  If a capture is active afterwards, the wait is stored, not enqueued.
   absl::Status Wait(const HostEvent& event);
   absl::Status Refuse(const char* call) const { return part_.Refuse(call); }
 

@@ -5,8 +5,7 @@
 
 namespace gyre {
 
-// Depthwise Conv2d of F32 and F64 with its own layout of weights.  The instruction set does not
-// change the bits.
+// Conv2d of F32 and F64, with its own layout of weights.  Its bits depend on no instruction set.
 std::unique_ptr<PrimitiveLibrary> NewDepthwiseLibrary();
 
 }  // namespace gyre

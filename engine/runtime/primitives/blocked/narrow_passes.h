@@ -171,7 +171,7 @@ struct Sums {
         whole(e.run / kLanes * kLanes),
         of_row(e.filters * e.run),
         of_slice(e.kernel_h * of_row + e.filters) {
-    // The whole vectors may hold the entire run, with one partly filled.
+    // Or the run takes one more vector, partly filled, if that is cheaper.
     if ((e.run - whole) * CeilDiv(e.filters, kLanes) > e.filters) whole = e.run;
   }
 

@@ -5,8 +5,7 @@
 
 namespace gyre {
 
-// Gemm of whole arrays that packs b, without bias and activation.  F32, and BF16 if the processor
-// multiplies it.
+// Gemm that packs b, of whole F32 (or, if the processor can, BF16) arrays.  No bias, no activation.
 std::unique_ptr<PrimitiveLibrary> NewPackedProductsLibrary();
 
 }  // namespace gyre

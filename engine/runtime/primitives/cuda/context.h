@@ -24,7 +24,7 @@ inline constexpr size_t kSplitWorkspaceBytes = size_t{32} << 20;
 // The alignment of cudaMalloc, which both libraries may expect of their workspace.
 inline constexpr size_t kWorkspaceAlignment = 256;
 
-// Return the size of scratch (kOperandAlignment) that holds a workspace, and the workspace in it.
+// Bytes of scratch (kOperandAlignment) that hold a workspace, and where in it the workspace begins.
 inline size_t ScratchFor(size_t workspace_bytes) {
   return workspace_bytes == 0 ? 0 : workspace_bytes + kWorkspaceAlignment - kOperandAlignment;
 }
@@ -66,8 +66,8 @@ class CudaContext {
 // Errors: InvalidArgument naming the operand unless the pointer has kOperandAlignment.
 absl::Status CheckAligned(const void* pointer, const char* operand);
 
-// y[rows, columns] = activation(y + bias[columns]), where the vendor's library has no epilogue for
-// it.  bias may be null.  Enqueues on stream.
+// y[rows, columns] = activation(y + bias[columns]), for want of an epilogue in the vendor's
+// library.  bias may be null.  Enqueues on stream.
 absl::Status AddBiasAndActivate(Stream& stream, DType dtype, Activation activation, int64_t rows,
                                 int64_t columns, const void* bias, void* y);
 

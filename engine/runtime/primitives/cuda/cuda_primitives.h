@@ -1,4 +1,4 @@
-// cuda_primitives.h: the primitives of a GPU, in every build.  Without CUDA there is an error.
+// cuda_primitives.h: the primitives of a GPU, in every build.  One without CUDA returns an error.
 #pragma once
 
 #include <functional>

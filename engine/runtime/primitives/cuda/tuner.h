@@ -1,5 +1,4 @@
-// tuner.h: finds the fastest candidate of each operation, in a pass once the plan is known.  Used
-// by one thread.
+// tuner.h: finds each operation's fastest candidate, in a pass after the plan.  Used by one thread.
 //
 // Rank 0 measures and the others use its choice, so that ranks choose alike.  A ReLU that drops
 // NaNs is excluded, however fast.  The heuristics' favourite serves before the pass, if there is

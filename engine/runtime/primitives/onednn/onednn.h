@@ -87,8 +87,7 @@ class BoundPrimitive {
   std::vector<dnnl_exec_arg_t> arguments_;
 };
 
-// Enqueues bind()'s primitives, in order, and then after().  `context`, `what` must outlive the
-// work.
+// Enqueues bind()'s primitives, in order, then after().  `context`, `what` must outlive the work.
 template <typename Bind, typename After>
 absl::Status EnqueueOneDnn(Stream& stream, const OneDnnContext& context, const std::string& what,
                            const Bind& bind, After after) {

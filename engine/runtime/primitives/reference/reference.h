@@ -1,5 +1,5 @@
-// reference.h: the reference library's operations, a file each, and its reductions, whose laws a
-// test checks.  Inside the library only.  Every Prepare takes a valid spec of a real type.
+// reference.h: the reference library's operations, one file for each, and its reductions, whose
+// laws a test checks.  Inside the library only.  Every Prepare takes a valid spec of a real type.
 #pragma once
 
 #include <cmath>
