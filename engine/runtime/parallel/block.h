@@ -5,14 +5,12 @@
 //   int64_t index() const, count() const;  // this block's number, and how many there are
 //   void Phase(f);                         // f(thread) on every thread, then a barrier
 //   bool Any(f);                           // the same, and true if f was true on any thread
+// From phase to phase only `values` and `flags` survive, [kThreads] in shared memory.  Within a
+// phase no thread touches an element that another writes.  Extents alone decide how values combine.
 //
 // Terms:
 //   piece  a range of one row's columns (one column's rows) that is reduced to one value
 //   lanes  threads that share a row (RowLanes), or neighbouring columns (ColumnLanes)
-//
-// From phase to phase only `values` and `flags` survive, [kThreads] in shared memory.  Within a
-// phase no thread touches an element that another writes.  Extents alone decide the order of
-// Combine.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 // immutable, owns no tensor memory, and runs on any stream of its device.  Rules of all operations:
 //   pointers   device memory in row-major order, images N,H,W,C, unless a layout is called opaque
 //   extents    0 is legal: nothing is read, and a sum over nothing is 0
-//   lifetime   Run, Forward and others enqueue, and operation, operands and scratch must outlive it
+//   lifetime   Run, Forward and others enqueue work, which operation, operands and scratch outlive
 //   alignment  64 bytes for scratch and opaque weights, on a GPU 16 for operands (InvalidArgument)
 #pragma once
 
@@ -22,8 +22,7 @@
 namespace gyre {
 
 // One source of implementations.  Libraries of a CPU serve cpu and sim.  Unless oneDNN computes,
-// their bits do not depend on the thread count.  Libraries by AVX-512 or AMX take no job without
-// it.
+// their bits do not depend on the thread count.  AVX-512's and AMX's take no job without it.
 // Errors of Prepare, in this order:
 //   InvalidArgument  if Validate refuses the spec, for example for a negative extent, a window that
 //                    does not fit, groups that do not divide the channels, a pool of padding alone
