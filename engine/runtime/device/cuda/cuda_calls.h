@@ -37,7 +37,7 @@ inline absl::Status Check(cudaError_t code, const char* call) {
   return code == cudaSuccess ? absl::OkStatus() : Error(code, call);
 }
 
-// Makes the GPU the calling thread's.  Cheap if it already is.
+// Makes the GPU the calling thread's.  If it already is, this is a look at a thread-local variable.
 inline absl::Status Select(int gpu) {
   int current = -1;
   if (cudaGetDevice(&current) == cudaSuccess && current == gpu) return absl::OkStatus();
