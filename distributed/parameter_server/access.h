@@ -1,9 +1,8 @@
-// access.h: a worker's end of what it reads and updates in each iteration: rows of one table, in
-// memory of the caller's and, by chunk and packed by owner, in host memory, from where and to where
-// messages go.
+// access.h: a worker's reads and updates, each of rows of one table in the caller's memory.
 //
-// What is the caller's is for the thread that owns the compute stream; Progress is for whoever
-// drives; between them stand the counts of iterations and the events.
+// Each chunk is packed by owner and staged in host memory, which messages reach.  The thread that
+// owns the compute stream uses the accesses, and the driving thread calls Progress.  Counts of
+// iterations and events synchronize them.
 #pragma once
 
 #include <atomic>
@@ -19,46 +18,46 @@
 namespace gyre {
 
 struct RowAccess {
-  int number = 0;  // among all of this rank's
+  int number = 0;  // among all accesses of this rank
   int table = 0;
   RowList rows;
   Tensor memory = {};  // the caller's
 };
 
-// Of an access what moves at once: its rows of one chunk of each owner's.
+// The rows of an access that move at once, one chunk of each owner.
 struct RowChunk {
   struct OwnerSlice {
-    bool meets = false;  // whether there are messages
-    // It is a run of the caller's memory, as it travels, from this row on; below 0: it is packed,
-    // from these places there.
+    bool meets = false;  // whether messages are exchanged with the owner
+    // First row, if the slice is consecutive rows of the caller's memory in the wire type.  It
+    // is -1 if the slice is packed, by `places` in the index.
     int64_t first = -1;
     int places = 0;
-    Tensor staged = {};  // where it lies for the owner, and its answer
+    Tensor staged = {};  // the memory of messages, or that of the rank's own shard
     Transfer transfer;
   };
-  int number = 0;  // among all of this rank's
-  int rank = 0;    // whose slice is staged in the owner's device memory
+  int number = 0;  // among all chunks of this rank
+  int rank = 0;    // this rank, whose slice is not in `host`
   std::vector<OwnerSlice> slices;
-  Tensor host = {};  // all other slices staged
-  int own = -1;      // the shard's number of the slice that this rank owns
+  Tensor host = {};  // the staged slices of the other owners
+  int own = -1;      // the shard's number of this rank's slice; -1: none
 
-  // Adds the next owner's.  memory: the access's; sent_as: what travels.
+  // Adds the next owner's slice.  `sent_as` is the wire type.
   void AddSlice(const RowSelection& slice, bool meets, const Tensor& memory, DType sent_as,
                 RowIndex& index);
-  // Of the largest slice that is packed, in device memory that other accesses of its kind may use
-  // as well: a stream's work at a time.
+  // Bytes of the largest packed slice.  All accesses of a kind share the device memory for it,
+  // since the work of one stream is in order.
   size_t packed_bytes() const;
-  // Once host has memory.
+  // Sets the addresses of the slices.  Precondition: `host` has memory.
   void FindStaged(void* packed);
-  // Between the caller's memory and where slices are staged.
+  // Enqueues the copies between the caller's memory and the staged slices.
   absl::Status CopySlices(Stream& stream, const RowIndex& index, const Tensor& memory,
                           bool to_staged) const;
-  // The owner of a message under way; kNobody: none is.
+  // An owner with a message under way, or kNobody.
   int AwaitedOwner() const;
 
  protected:
   absl::Status Begin(Communicator& communicator, Transfer::MessageKind kind, int tag);
-  // Whether all have come to their end.
+  // Whether no message is under way any more.
   absl::StatusOr<bool> MessagesDone(Communicator& communicator);
   bool under_way_ = false;
   size_t left_ = 0;  // bytes of messages under way
@@ -68,28 +67,28 @@ struct RowChunk {
 };
 
 struct UpdateChunk : RowChunk {
-  std::unique_ptr<Event> copied;  // to where it is staged
+  std::unique_ptr<Event> copied;  // after the copies to staged memory
   std::atomic<int64_t> sent = 0;
 
-  // Whether what the access has posted has begun to leave.
+  // Whether the send of the last posted update has begun.
   bool has_begun(int64_t posted) const { return under_way_ || sent == posted; }
-  // Otherwise: whether it does now.
+  // Begins it if the copies are done.  Returns whether it has begun.
   absl::StatusOr<bool> Begin(Communicator& communicator, Shard& shard);
-  // Whether it has come to its end.
+  // Returns whether the send ended in this call.
   absl::StatusOr<bool> Progress(Communicator& communicator, const Shard& shard);
-  // That have left, and owners have not taken.
+  // Bytes that are being sent and that owners have not received.
   size_t bytes_under_way() const { return left_; }
 };
 
 struct UpdateAccess : RowAccess {
   std::unique_ptr<Event> computed;
-  int64_t opened = 0;  // PreUpdates
+  int64_t opened = 0;  // calls of PreUpdate
   std::atomic<int64_t> posted = 0;
   std::deque<UpdateChunk> chunks;
 
-  bool sent() const;  // what was posted
-  // The caller's memory is written.  Enqueues the way to host memory on `out`.  Precondition: what
-  // was posted is sent.
+  bool sent() const;  // whether all that was posted is sent
+  // Enqueues the copies to host memory on `out`, after the work on `compute` so far.
+  // Precondition: sent().
   absl::Status Post(Stream& compute, Stream& out, const RowIndex& index);
 };
 
@@ -99,12 +98,12 @@ struct ReadChunk : RowChunk {
   std::unique_ptr<Event> uploaded;
   std::atomic<int64_t> arrived = 0;
 
-  // Whether something was done.  Enqueues the way from host memory on `in`.  Null: the caller does
-  // before it counts what has arrived as opened.
+  // Returns whether something was done.  Enqueues the copies from host memory on `in`.  Null: the
+  // caller calls Upload before it increments access.opened.
   absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard, const ReadAccess& access,
                                 Stream* in, const RowIndex& index);
   absl::Status Upload(Stream& in, const ReadAccess& access, const RowIndex& index);
-  // uploads: Progress does.
+  // Whether the values for iteration `clock` have arrived and, with `uploads`, are copied.
   bool settled(int64_t clock, bool uploads) const {
     return arrived == clock + 1 && !(uploads && uploading_);
   }
@@ -115,14 +114,14 @@ struct ReadChunk : RowChunk {
 
 struct ReadAccess : RowAccess {
   std::unique_ptr<Event> released_at;
-  std::atomic<int64_t> opened = 0, released = 0;  // Reads, PostReads
+  std::atomic<int64_t> opened = 0, released = 0;  // calls of Read, PostRead
   std::deque<ReadChunk> chunks;
 
-  bool has_arrived(int64_t clock) const;  // what iteration `clock` reads
+  bool has_arrived(int64_t clock) const;  // all that iteration `clock` reads
 };
 
-// Of the messages of a worker's chunk, by its number.  Those of a rank's updates have the way of
-// its answers to another's reads.
+// The tag of messages of a worker's chunk.  A rank's updates to another and its answers to that
+// rank's reads travel in one direction, so the tags of updates and reads differ.
 int TagOf(bool update, int chunk);
 
 }  // namespace gyre

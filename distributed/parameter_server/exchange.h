@@ -1,4 +1,4 @@
-// exchange.h: what all ranks tell each other at once.
+// exchange.h: messages from all ranks to all ranks, in host memory.
 #pragma once
 
 #include <functional>
@@ -10,23 +10,21 @@
 
 namespace gyre {
 
-// Beyond the tags of the process group's operations: of what is told at once; accesses have those
-// that follow.
+// After the tags of the process group's operations.  Tags of accesses follow it.
 inline constexpr int kExchangeTag = kFirstOperationTag + 64;
 
-// Each rank's place of memory that all have; at(r) is as long on all ranks.
+// The span of each rank in host memory.  The length of a rank's span is the same on all ranks.
 using PlaceOfRank = std::function<std::span<std::byte>(int rank)>;
 
-// Each rank's place, from that rank; as a state machine.
+// Sends each rank's span to all others, as a state machine.
 class Giving {
  public:
-  // Precondition: none is under way.  The memory must stay until it is done.
+  // Precondition: !under_way().  The memory stays valid until Progress returns true.
   absl::Status Begin(Communicator& communicator, const PlaceOfRank& at);
   bool under_way() const { return !transfers_.empty(); }
-  // True once, when it is done.  Never blocks.  Errors: Communicator::Test's, of a rank that does
-  // not give.
+  // Returns true once, when it is done.  Never blocks.  Errors: those of Communicator::Test.
   absl::StatusOr<bool> Progress(Communicator& communicator);
-  // A rank whose place has not come; kNobody: none.
+  // A rank whose span has not arrived, or kNobody.
   int AwaitedRank() const;
 
  private:
@@ -37,11 +35,11 @@ class Giving {
   std::vector<Message> transfers_;
 };
 
-// The same.  Blocks, for the time limit at most where a rank does not give.
+// Likewise, and blocks, at most for the communicator's time limit.
 absl::Status GiveAll(Communicator& communicator, const PlaceOfRank& at);
 
-// What each rank has told, by rank.  Blocks.  Errors: ResourceExhausted for more than this host's
-// memory; those of GiveAll.
+// Returns the numbers of each rank, by rank.  Blocks.
+// Errors: ResourceExhausted if they do not fit in this host's memory; those of GiveAll.
 absl::StatusOr<std::vector<std::vector<int64_t>>> TellAll(Communicator& communicator,
                                                           std::vector<int64_t> own);
 

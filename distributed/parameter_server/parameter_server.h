@@ -1,31 +1,10 @@
-// parameter_server.h: tables that ranks read and update together, for any program that has a
-// device.  Each row has an owner, in the memory of whose device it lies, and who applies what is
-// sent for it.  No layer, no net; nothing else of Gyre is needed.
+// parameter_server.h: tables that ranks read and update together, for any program with a device.
 //
-//   auto server = *ParameterServer::Create(group, device, compute, {.sync = Sync::kBsp});
-//   const int weights = *server->AddTable({"weights", rows, width}, *update);
-//   const int read = *server->AddRead(weights, RowList::All(rows), values);
-//   const int push = *server->AddUpdate(weights, RowList::All(rows), gradients);
-//   server->Prepare();          // owned(weights) may be given values
-//   server->Start();
-//   while (...) {
-//     server->Read(read);       // what comes now on `compute` finds the rows in `values`
-//     ...
-//     server->PostRead(read);   // what comes now does not look there any more
-//     server->PreUpdate(push);  // what comes now may write `gradients`
-//     ...
-//     server->Update(push);     // they are written
-//     server->Clock();
-//   }
-//
-// An iteration's accesses are declared once, ahead, in the order of its Reads (GeePS's virtual
-// iteration): which rows go from whom to whom is found then, and kept on the device; and of what
-// could move that moves which is read first.  From then on rows move in the background, large
-// tables in chunks: the next iteration's come while this one computes.  The stream waits by events;
-// the host waits where what is read has not come, and where the update before has not left.
-//
-// Used by the thread that owns the stream.  All ranks make the same calls, but for accesses: which
-// rows a rank accesses is its own affair, and those that only serve have none.
+// Each row has an owner, whose device memory holds it and who applies the updates to it.  A program
+// declares the accesses of one iteration once, in the order of its Reads (GeePS's virtual
+// iteration).  Rows then move in the background, those that are read first before others.  The
+// stream waits by events.  The host waits in Read for values and in Update for the send before.
+// Used by the thread that owns the stream.  docs/parameter_server.md has an example.
 // Source: Cui et al. 2016, "GeePS", sections 3 and 4.
 #pragma once
 
@@ -49,107 +28,107 @@ class ParameterServer final : public Service {
  public:
   struct Options {
     Sync sync = Sync::kBsp;
-    // Of ssp: a worker reads what all workers have sent up to so many iterations before its last.
+    // With kSsp a read of iteration c finds all updates of iterations before c - staleness.
     int staleness = 0;
-    // The last so many ranks own rows and access none.  The others own rows, too, such that all
-    // have as much to send.
+    // The last `servers` ranks own rows and access none.  server_shards.h gives each rank's shard.
     int servers = 0;
-    // Of bsp: owners apply an iteration's sums when Apply says so.
+    // With kBsp: owners apply an iteration's sums only after Apply.
     bool gated = false;
-    // False: callers' memory is used between Read and PostRead, and PreUpdate and Update, alone;
-    // what has come is copied in by Read, and what is sent copied out by Update, on `compute`.
+    // False: Read copies values in and Update copies gradients out, on `compute`.  The callers'
+    // memory is then used only between Read and PostRead, and between PreUpdate and Update.
     bool background = true;
-    // A cpu device, that outlives the server: rows lie in host memory, and it updates them there,
-    // and nothing is copied in the background.  Null: rows lie on the device.
+    // A cpu device that outlives the server.  Rows are then in host memory, where the host updates
+    // them, and nothing is copied in the background.  Null: rows are on the device.
     Device* in_host_memory = nullptr;
-    // Of a chunk, above 0: about what moves at once.  With as much of a rank's updates, or of its
-    // answers to a worker, under way none begins, so that what begins next is the most urgent, and
-    // what a rank sends comes to all at about the same time, though streams of TCP share a link
-    // unequally.
+    // Size of a chunk, above 0.  A rank begins no send while about this much of its updates, or of
+    // its answers to one worker, is under way.  The next send is then the most urgent, and all
+    // receivers progress alike although TCP streams share a link unequally.
     size_t chunk_bytes = kServerChunkBytes;
   };
 
-  // All arguments outlive the result.  Errors: InvalidArgument for options.
+  // All arguments outlive the result.  Errors: InvalidArgument for options that exclude each other.
   static absl::StatusOr<std::unique_ptr<ParameterServer>> Create(ProcessGroup& group,
                                                                  Device& device, Stream& compute,
                                                                  const Options& options);
-  // After Stop, or an error.
+  // Precondition: Stop was called, or an error was returned.
   ~ParameterServer() override;
 
-  // Before Prepare.  update outlives this object.  Errors: InvalidArgument for sizes below 0 or
-  // beyond 2^31 rows, types that are no reals, and a wire of other values than F32, or not of 16
-  // bits.
+  // Precondition: Prepare was not called.  `update` outlives this object.
+  // Errors: InvalidArgument for 2^31 rows or more, a negative size, or a type that is not real.
+  // Also for parts that are not the table's, and for a wire type unless it is F16 or BF16 for F32.
   absl::StatusOr<int> AddTable(const TableSpec& table, const TableUpdate& update);
 
-  // Once in each iteration, on workers.  to: device memory, [rows, width]; from Read to PostRead
-  // the caller's, otherwise this object's.  A row may be read twice.
-  // Errors: InvalidArgument for rows that the table does not have.
+  // Declares a read that a worker makes once in each iteration.  `to` is device memory of shape
+  // [rows, width], the caller's from Read to PostRead and this object's otherwise.  It may name a
+  // row twice.  Errors: InvalidArgument for a row out of range, other memory, or on a server.
   absl::StatusOr<int> AddRead(int table, const RowList& rows, Tensor to);
-  // Likewise.  from: device memory; from PreUpdate to Update the caller's.  Errors: also for a row
-  // that is named twice.
+  // Declares an update likewise.  `from` is the caller's from PreUpdate to Update.
+  // Errors: also InvalidArgument for a row that is named twice.
   absl::StatusOr<int> AddUpdate(int table, const RowList& rows, Tensor from);
 
-  // Ranks tell each other what they access, and each takes its memory; all values are zeros.
-  // Blocks.  Errors: FailedPrecondition if ranks mean different tables or options;
-  // ResourceExhausted if there are more chunks than the messages' tags are enough for; Internal for
-  // a rank that tells what cannot be; those of allocation.
+  // Exchanges the declared accesses, allocates, and sets all values to zero.  Blocks.
+  // Errors: FailedPrecondition if ranks have other tables or options, ResourceExhausted for more
+  // chunks than message tags, Internal for a malformed declaration.
   absl::Status Prepare();
   size_t device_bytes() const { return device_bytes_; }
-  // What this rank owns of a table, after Prepare: to be read and written before Start; after Drain
-  // to be read, until a rank accesses something.
+  // This rank's rows of a table, after Prepare.  They may be read and written before Start, and
+  // read between Drain and the next access of any rank.
   const OwnedRows& owned(int table) const { return shard_->owned(table); }
-  // From now on rows move.  What was enqueued on `compute` before is done first.
+  // Starts moving rows, after the work that is enqueued on `compute`.  Blocks.
   absl::Status Start();
 
-  // Errors of all: FailedPrecondition for an access that is not due, or, in Clock, one that was
-  // left out; the first of any rank.
+  // Errors of all five: FailedPrecondition for a call that is not due, and any rank's first error.
+
+  // Blocks until the rows have arrived.  Work that is enqueued afterwards finds them in `to`.
   absl::Status Read(int read);
+  // Work that is enqueued afterwards does not read `to`, so the next values may arrive there.
   absl::Status PostRead(int read);
+  // Work that is enqueued afterwards may write `from`.  Enqueues a wait.
   absl::Status PreUpdate(int update);
+  // `from` is written by the work enqueued so far.  Blocks until the update before has left.
   absl::Status Update(int update);
+  // Ends the iteration.
   absl::Status Clock();
   int64_t clock() const { return clock_; }
 
-  // Gated, once in each iteration, after its updates and ahead of Clock, on all ranks.  Blocks
-  // until what all workers have sent for this rank's rows is summed: sum(table) may be read until
-  // Apply.
+  // With `gated`, on all ranks once in each iteration, between the updates and Clock.  Blocks until
+  // all updates of this rank's rows are summed.  sum(table) may be read until Apply.
   absl::Status AwaitSums();
-  // Of the rows that somebody updates, in order; device memory.
+  // The sums of the rows that any rank updates, in order, in device memory.
   const Tensor& sum(int table) const { return shard_->sum(table); }
   absl::Status Apply();
-  // Each rank's place of host memory, from that rank to all; at(rank) is as long on all ranks.  On
-  // all ranks, in the same order.  Blocks.
+  // Sends each rank's span of host memory to all ranks.  at(rank) has one length on all ranks.  All
+  // ranks call it in the same order.  Blocks.
   absl::Status Tell(const std::function<std::span<std::byte>(int rank)>& at);
 
-  // Blocks until what all ranks have sent is applied; all have come to the same clock.
+  // Blocks until the updates of all ranks are applied.  All ranks call it at the same clock.
   absl::Status Drain();
-  // Drain, and the whole table, to host memory of every rank.
+  // Drains, then copies the whole table to host memory on every rank.
   absl::Status Get(int table, void* to);
-  // Drain; nothing else follows.
+  // Drains and ends the service.  Nothing else follows.
   absl::Status Stop();
-  // In place of it, whatever has been called and at whatever clocks the ranks are: no message comes
-  // any more, and the server is of no more use; nor can another start on this group.
+  // Ends the service in place of Stop, at any clocks and after any calls.  No message comes after
+  // it.  This server is unusable, and no other can start on this group.
   absl::Status Abandon();
 
-  // Bytes of rows that this rank has sent to others so far.
+  // Bytes of rows that this rank has sent to other ranks.
   int64_t bytes_sent() const;
 
   absl::StatusOr<Advance> Progress(Communicator& communicator) override;
 
  private:
-  // What a rank declares, for the others.
+  // An access of a rank, as the others are told.
   struct Declared {
     bool update = false;
     int table = 0;
     RowList rows;
   };
   using DeclaredByRank = std::vector<std::vector<Declared>>;
-  // Of a table.
   struct TableChunks {
-    std::vector<ElementRange> all;  // owner by owner
-    std::vector<size_t> first;      // by owner: of its own among all; and their number
-    int most = 0;                   // of an owner
-    int of_shard = 0;               // its number of the first of this rank's
+    std::vector<ElementRange> all;  // in the order of owners
+    std::vector<size_t> first;      // by owner: index of its first chunk in `all`; then the total
+    int most = 0;                   // the largest number of chunks of an owner
+    int of_shard = 0;               // the shard's number of this rank's first chunk
   };
 
   ParameterServer(ProcessGroup& group, Device& device, Stream& compute, const Options& options);
@@ -171,7 +150,7 @@ class ParameterServer final : public Service {
   bool in_background() const { return options_.background && !in_host_memory(); }
   absl::Status Due(const RowAccess& access, const char* call, bool due) const;
   absl::Status Push(UpdateAccess& update);
-  absl::Status SendAll(const char* call);  // of an iteration; call: what is too early else
+  absl::Status SendAll(const char* call);  // all of an iteration; call: named if it is too early
   absl::Status Await(const std::function<bool()>& holds);
   absl::StatusOr<bool> SendUpdates(Communicator& communicator);
   bool Settled(int64_t clock) const;
@@ -185,9 +164,9 @@ class ParameterServer final : public Service {
   std::vector<const TableUpdate*> table_updates_;
   std::vector<std::unique_ptr<ReadAccess>> reads_;
   std::vector<std::unique_ptr<UpdateAccess>> updates_;
-  size_t declared_updates_ = 0;  // the rest of updates_ only tell the clock
+  size_t declared_updates_ = 0;  // updates_ beyond these only send the clock
   int max_tag_ = 0;
-  // Their chunks: as declared, and by their tables' first read.
+  // The chunks of updates, as declared, and in the order of their tables' first reads.
   struct Leaving {
     const UpdateAccess* access = nullptr;
     UpdateChunk* chunk = nullptr;
@@ -197,18 +176,18 @@ class ParameterServer final : public Service {
   Tensor packed_reads_ = {}, packed_updates_ = {};  // bytes
   Buffer device_memory_, host_memory_;
   size_t device_bytes_ = 0;
-  std::unique_ptr<Stream> out_, in_;  // in the background; else null
+  std::unique_ptr<Stream> out_, in_;  // null unless in_background()
   std::unique_ptr<Shard> shard_;
   bool prepared_ = false, serving_ = false;
   int64_t clock_ = 0;
-  std::atomic<int64_t> drain_ = -1, drained_ = -1;  // clocks: asked for, and done
-  std::atomic<int64_t> awaited_since_ms_ = -1;      // -1: nothing is
-  int awaited_ = kNobody;                           // when Progress last looked:
+  std::atomic<int64_t> drain_ = -1, drained_ = -1;  // clocks requested and reached
+  std::atomic<int64_t> awaited_since_ms_ = -1;      // -1: no call waits
+  int awaited_ = kNobody;                           // as of awaited_at_ms_
   int64_t awaited_at_ms_ = -1;
-  int64_t applied_ = 0;                       // iterations that Apply was called in
-  std::atomic<int64_t> sums_awaited_ = -1;    // the clock after them; -1: they are not
+  int64_t applied_ = 0;                       // iterations in which Apply was called
+  std::atomic<int64_t> sums_awaited_ = -1;    // the clock after the awaited sums; -1: none
   PlaceOfRank telling_;                       // of the last Tell
-  std::atomic<int64_t> tell_ = 0, told_ = 0;  // Tells: asked for, and done
+  std::atomic<int64_t> tell_ = 0, told_ = 0;  // Tells requested and done
   Giving giving_;
 };
 

@@ -1,4 +1,5 @@
 // row_index.h: the places of all rows that a rank moves, built once, in its device's memory.
+// Consecutive places are stored as a range.
 #pragma once
 
 #include <vector>
@@ -11,7 +12,7 @@ namespace gyre {
 
 class RowIndex {
  public:
-  // Before Upload.  Returns a number for it.  Neighbours in order take no memory.
+  // Returns the number of the list.  Precondition: Upload was not called.
   int Add(const RowList& places);
   // Blocks.  Errors: those of the device.
   absl::Status Upload(Device& device, Stream& stream);
@@ -20,7 +21,7 @@ class RowIndex {
  private:
   struct Entry {
     bool indexed = false;
-    int64_t first = 0, count = 0;  // indexed: `first` is where it begins in all_
+    int64_t first = 0, count = 0;  // indexed: `first` is an offset in all_
   };
   std::vector<Entry> entries_;
   std::vector<int32_t> all_;

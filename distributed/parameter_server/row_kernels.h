@@ -1,5 +1,5 @@
-// row_kernels.h: rows that are moved and added by an index of their places.  All memory is the
-// device's; everything enqueues on stream and must outlive the work.
+// row_kernels.h: moves and adds rows at places of a table.  All memory is the device's.  Each
+// function enqueues on stream, and its memory outlives the work.
 #pragma once
 
 #include "distributed/collectives/reduction.h"
@@ -7,21 +7,20 @@
 
 namespace gyre {
 
-// A place for each of `count` rows: in device memory, I32; or, where that is null, all in order
-// from `first` on.
+// Places of `count` rows, as I32 in device memory.  If index is null: first, first + 1, ...
 struct RowIndices {
   const int32_t* index = nullptr;
   int64_t first = 0, count = 0;
 };
 
-// packed[k] <- table[place k].  table, packed: rows of `width` elements, here and below of one real
-// type, or packed ones of 16 bits and a table of F32.
+// packed[k] <- table[place k].  Both have rows of `width` elements of one real type, or packed has
+// F16 or BF16 and table F32, here and below.
 absl::Status GatherRows(Stream& stream, RowIndices places, int64_t width, Tensor table,
                         Tensor packed);
-// table[place k] <- packed[k].  No place twice.
+// table[place k] <- packed[k].  Precondition: no place is named twice.
 absl::Status ScatterRows(Stream& stream, RowIndices places, int64_t width, Tensor packed,
                          Tensor table);
-// table[place k] += packed[k], added in AccumulateDType and rounded once.  No place twice.
+// table[place k] += packed[k], added in AccumulateDType, rounded once.  Precondition: likewise.
 absl::Status AddRows(Stream& stream, RowIndices places, int64_t width, Tensor packed, Tensor table);
 // table[place k] += factor * packed[k], likewise.
 absl::Status AddScaledRows(Stream& stream, RowIndices places, int64_t width, double factor,
@@ -30,7 +29,7 @@ absl::Status AddScaledRows(Stream& stream, RowIndices places, int64_t width, dou
 // table[place k] <- 0.
 absl::Status ClearRows(Stream& stream, RowIndices places, int64_t width, Tensor table);
 
-// Each element of F32 rounded to `to`, of 16 bits, and back.
+// Rounds each F32 element to `to`, F16 or BF16, and back.
 absl::Status RoundTo(Stream& stream, DType to, Tensor values);
 
 }  // namespace gyre

@@ -1,24 +1,19 @@
-// shard.h: the rows of all tables that this rank owns: what workers send for them is applied, and
-// what they read is gathered and sent, as a state machine.
+// shard.h: the rows of all tables that this rank owns.  A state machine that applies the updates of
+// all workers, and gathers and sends the rows that they read.  Used by one thread at a time.
 //
-// A table's rows here are cut into chunks, each of which goes its way by itself.  A worker w's
-// access meets a chunk as a slice: those of its rows that are there.  In iteration c each of its
-// updates' slices comes once, and each of its reads' slices goes once, as the answer to its updates
-// of iteration c - 1: when these are applied, and what Sync asks of the other workers.  So no
-// requests travel, and what a worker reads has its own updates.  Of a chunk of which a worker's
-// updates have no row, that it reads, comes an empty slice: its clock.
+// In iteration c each slice of an update arrives once, and each slice of a read is sent once.  The
+// latter answers the worker's updates of iteration c - 1, when Sync lets it.  So no rank sends
+// requests, and a worker reads its own updates.  An empty slice tells the clock of a worker that
+// reads a chunk and updates no row there.
 //
-// What workers read first (of the chunks that one reads first, by its own order) has its updates
-// applied first, and is sent first: with about a chunk of answers under way to a worker none
-// begins, so that what could leave waits for what is more urgent.  A worker's begin in the order of
-// iterations: what takes them depends on iterations before alone, so nobody waits in a circle.
+// Order.  Chunks that workers read first (the most urgent of any worker) are applied and sent
+// first.  While about chunk_bytes of answers to a worker are under way, no other begins.  Answers
+// begin in the order of iterations.  A receiver thus waits for earlier iterations only, which
+// excludes a cycle.
 //
-// What travels is staged: host memory, which messages can reach.  On a device that is not the host
-// it is copied there and back through two places each way: while one is used the other is copied.
-// What is of this rank's own worker stays on the device, or is staged, too.
-// A pass of Progress costs what may have changed since the last one: messages under way, and chunks
-// that are due, of which something has come or gone.
-// Used by one thread at a time.
+// Memory.  Slices of other ranks are staged in host memory.  A device copies each through one of
+// two alternating buffers for each direction.  Slices of this rank's own worker stay on the device,
+// or are staged with stages_own.  A pass costs time for messages under way and chunks that are due.
 #pragma once
 
 #include <array>
@@ -36,7 +31,7 @@
 
 namespace gyre {
 
-// Memory that is to be, by what will point there.
+// Tensors whose data the allocator sets.
 struct Wanted {
   std::vector<Tensor*> device, host;
 };
@@ -44,63 +39,66 @@ struct Wanted {
 struct ShardOptions {
   Sync sync = Sync::kBsp;
   int staleness = 0;
-  bool gated = false;  // of bsp: a sum is applied when Release says so
+  bool gated = false;  // kBsp only: a sum is applied after Release
   bool stages_own = false;
-  size_t chunk_bytes = kServerChunkBytes;  // as ParameterServer's
+  size_t chunk_bytes = kServerChunkBytes;
 };
 
 class Shard {
  public:
-  // Both outlive the result.  Errors: those of the device.
+  // communicator and device outlive the result.  Errors: those of the device.
   static absl::StatusOr<std::unique_ptr<Shard>> Create(Communicator& communicator, Device& device,
                                                        const ShardOptions& options);
 
-  // First all tables, then all slices, by worker, each worker's in the order of all its accesses;
-  // then Prepare; then, with the memory there, Clear; then, with the values in it, Progress.
+  // Order of calls:
+  //   AddTable            for all tables
+  //   AddUpdate, AddRead  worker by worker, in the order of its accesses
+  //   Prepare, Clear      before and after memory is allocated
+  //   Progress            once values are set
 
-  // chunks: they are the part.  Returns the first one's number, which the others' follow.
+  // Returns the number of the first chunk, which the others follow.  `chunks` are the whole shard.
   int AddTable(const TableSpec& table, std::span<const ElementRange> chunks,
                const TableUpdate& update);
-  // tag: of its messages; of a worker's reads the one with the least is the most urgent.  staged:
-  // this rank's own worker's: where its slice is to lie, on the device, or in host memory; no
-  // message then, but Deliver and HasGathered.  Returns its number.
+  // Returns the number of the slice.  The read with the least tag is a worker's most urgent.
+  // `staged` is null for another rank's worker.  This rank's own needs no message, but Deliver and
+  // HasGathered.  Prepare adds *staged to `wanted`.
   int AddUpdate(int worker, int chunk, const RowSelection& slice, int tag,
                 Tensor* staged = nullptr);
   int AddRead(int worker, int chunk, const RowSelection& slice, int tag, Tensor* staged = nullptr);
   absl::Status Prepare(Wanted& wanted);
-  // All values and slots are zeros then.  Blocks.
+  // Finds the memory of chunks and sets all values and optimizer slots to zero.  Blocks.
   absl::Status Clear();
 
   const OwnedRows& owned(int table) const { return tables_[table].rows; }
 
-  // Does what can be done.  Errors: those of messages and of the device.
+  // Does all that needs no waiting.  Errors: those of messages and of the device.
   absl::StatusOr<Advance> Progress();
 
-  // This rank's own worker's slice is there.
+  // The slice of this rank's own worker is in its staged memory.
   void Deliver(int update) { Count(updates_[update], updates_[update].received); }
-  // Whether it was applied so often, and may be written again.
+  // Whether the update was applied `iterations` times, so that its memory may be written again.
   absl::StatusOr<bool> HasConsumed(int update, int64_t iterations) const;
-  // Whether the slice was gathered so often, and may be read.
+  // Whether the slice was gathered `iterations` times, and may be read.
   absl::StatusOr<bool> HasGathered(int read, int64_t iterations) const;
-  // This rank's worker has taken it: it may be gathered again.
+  // This rank's worker has copied the slice, which may be gathered again.
   void Take(int read) { Count(reads_[read], reads_[read].sent); }
 
-  // Gated: whether all updates of iterations before `clock` are summed; until Release this shard
-  // enqueues nothing more.
+  // With `gated`: whether all updates of iterations before `clock` are summed.  The shard then
+  // enqueues nothing more until Release.
   bool summed(int64_t clock) const;
   const Tensor& sum(int table) const { return tables_[table].sum; }
-  // The sums of one iteration more may be applied.  Any thread.
+  // Allows the sums of one more iteration to be applied.  Any thread.
   void Release() { ++released_; }
-  // A worker whose updates the sums of an iteration wait for; kNobody: none.
+  // A worker whose update the sums before `clock` need, or kNobody.
   int AwaitedForSums(int64_t clock) const;
 
-  // Whether all updates of iterations before `clock` are applied, and what they answer is sent;
-  // after it Synchronize tells that the device has done so.
+  // Whether all updates of iterations before `clock` are applied and their answers sent.  The
+  // device has done so after Synchronize.
   bool settled(int64_t clock) const;
   absl::Status Synchronize() { return work_->Synchronize(); }
-  // A worker whose updates others wait for; kNobody: none.
+  // The slowest worker, if another waits for its updates, or kNobody.
   int AwaitedWorker() const;
-  // Settled, ends what is expected of workers.
+  // Cancels the receives of further updates.  Precondition: settled.
   absl::Status Withdraw();
   int64_t bytes_sent() const { return bytes_sent_; }  // any thread
 
@@ -109,38 +107,37 @@ class Shard {
     TableSpec spec;
     const TableUpdate* update = nullptr;
     OwnedRows rows;
-    Tensor sum = {};  // of bsp: of the rows that anybody updates
-    // Of 16 bits, until it is all and rounded: F32; else null.
-    Tensor adding = {};
+    Tensor sum = {};     // kBsp: of the rows that any worker updates
+    Tensor adding = {};  // the sum in F32, before it is rounded; null unless rounds()
     bool rounds() const { return AccumulateDType(spec.dtype) != spec.dtype; }
   };
   struct TableChunk {
     const Table* table = nullptr;
-    OwnedRows rows;                   // of the table's
+    OwnedRows rows;                   // the chunk's, in the table's
     std::vector<int> updates, reads;  // that touch it; updates in the order of workers
-    // Of bsp: the rows that anybody updates, their sum, and whose turn it is.
+    // The rows that any worker updates.  With kBsp also their sum, in the table's.
     RowList touched;
     int touched_places = 0;
-    Tensor sum = {}, adding = {};     // of the table's; not rounded: adding is the sum
-    size_t next = 0;                  // of `updates`
+    Tensor sum = {}, adding = {};     // adding is sum if nothing is rounded
+    size_t next = 0;                  // index in `updates` of the next to be added
     std::atomic<int64_t> summed = 0;  // iterations; read by any thread
-    int64_t applied = 0;              // of these
-    bool due = true;                  // something may be done
-    int ready = 0;                    // answers that are gathered, and have not begun to leave
+    int64_t applied = 0;              // iterations, at most `summed`
+    bool due = true;                  // whether Work may find something to do
+    int ready = 0;                    // answers that are gathered and not yet begun to be sent
   };
   struct WorkerSlice {
     int worker = 0, chunk = 0, tag = 0;
-    RowList rows;    // of the chunk
-    int places = 0;  // of these
+    RowList rows;    // within the chunk
+    int places = 0;  // number of `rows` in index_
     Tensor own_host = {};
-    Tensor* staged = nullptr;  // own_host, or the worker's
+    Tensor* staged = nullptr;  // &own_host, or the own worker's
     Transfer transfer;
     bool travels() const { return staged == &own_host; }
     size_t bytes() const { return staged->bytes(); }
   };
   struct UpdateSlice : WorkerSlice {
-    int sum_places = 0;                 // of its rows among those touched
-    std::unique_ptr<Event> used;        // what is staged
+    int sum_places = 0;                 // number in index_ of its rows' places in `touched`
+    std::unique_ptr<Event> used;        // after the last use of *staged
     int64_t received = 0, applied = 0;  // iterations
   };
   struct ReadSlice : WorkerSlice {
@@ -148,14 +145,14 @@ class Shard {
     int64_t gathered = 0, sent = 0;
   };
 
-  // Where what is staged is copied to, or from.
+  // A device buffer through which staged slices are copied.
   struct Copy {
     Tensor memory = {};                   // bytes
-    std::unique_ptr<Event> filled, free;  // it has what is to be used; that was used
+    std::unique_ptr<Event> filled, free;  // after its writer, after its reader
   };
   struct Copies {
     std::array<Copy, 2> all;
-    size_t used = 0;  // how often
+    size_t used = 0;  // calls of Next
     Copy& Next() { return all[used++ % all.size()]; }
   };
 
@@ -166,17 +163,18 @@ class Shard {
   const Table& TableOf(const WorkerSlice& slice) const { return *chunks_[slice.chunk].table; }
   void Want(WorkerSlice& slice, DType dtype, Wanted& wanted);
   void OrderByUrgency();
-  // For each of these slices that is copied.
+  // Adds buffers for the largest of the slices that are copied.
   template <typename Slices>
   absl::Status MakeCopies(const Slices& slices, Copies& copies, Wanted& wanted);
-  // Whether what is staged is copied.
+  // Whether the slice's staged memory is copied to or from a buffer on the device.
   bool IsCopied(const WorkerSlice& slice) const {
     return (slice.travels() || options_.stages_own) && device_.kind() != DeviceKind::kCpu;
   }
-  // Calls use(sent), which enqueues on work_; sent: where the device has what is staged.
+  // Calls use(sent), which enqueues on work_.  `sent` is the slice where the device can read it.
   template <typename Use>
   absl::Status Receive(UpdateSlice& slice, const Use& use);
-  int64_t Clock(const TableChunk& chunk, int worker) const;  // kNobody: the slowest's
+  // Updates of the worker, or for kNobody of the slowest, that are applied.
+  int64_t Clock(const TableChunk& chunk, int worker) const;
   bool MayApply(const TableChunk& chunk, const UpdateSlice& slice) const;
   bool MayAnswer(const TableChunk& chunk, const ReadSlice& slice) const;
   absl::Status Apply(TableChunk& chunk, UpdateSlice& slice);
@@ -184,14 +182,14 @@ class Shard {
   absl::Status ApplyAlone(TableChunk& chunk, UpdateSlice& slice);
   absl::Status ApplySum(TableChunk& chunk);
   absl::Status Gather(TableChunk& chunk, ReadSlice& slice);
-  // One more of what a slice counts.
+  // Increments a counter of the slice, and marks its chunk as due.
   void Count(const WorkerSlice& slice, int64_t& of_slice) {
     ++of_slice;
     chunks_[slice.chunk].due = true;
   }
   absl::StatusOr<bool> Await(UpdateSlice& slice);
-  // Does all that can be done of a chunk.  Returns the bytes of what was applied and gathered, or
-  // more than 0.
+  // Does all that needs no waiting.  Returns 0 if there was nothing, else at least the bytes that
+  // were applied and gathered.
   absl::StatusOr<size_t> Work(TableChunk& chunk);
   absl::StatusOr<bool> Send(ReadSlice& slice);
   absl::StatusOr<bool> SendAnswers();
@@ -201,24 +199,24 @@ class Shard {
   const ShardOptions options_;
   std::unique_ptr<Stream> in_, work_, out_;
   RowIndex index_;
-  std::deque<Table> tables_;  // where they are, they stay
+  std::deque<Table> tables_;  // a deque, so that pointers stay valid
   std::deque<TableChunk> chunks_;
   std::vector<TableChunk*> urgent_first_;
   struct Answers {
     size_t under_way = 0;       // bytes
-    int64_t iteration = 0;      // of the first that has not begun
-    int slices = 0, begun = 0;  // all that travel; of this iteration
+    int64_t iteration = 0;      // of the first answer that has not begun
+    int slices = 0, begun = 0;  // all that are sent; begun in `iteration`
   };
   std::vector<Answers> answers_;  // by worker
-  std::vector<int> awaited_;      // updates whose slice has not come
-  std::vector<int> leaving_;      // reads whose slice is under way
+  std::vector<int> awaited_;      // updates whose slices have not arrived
+  std::vector<int> leaving_;      // reads whose slices are being sent
   std::deque<UpdateSlice> updates_;
   std::deque<ReadSlice> reads_;
   Copies uploads_, downloads_;
-  Tensor together_ = {};  // bytes
+  Tensor together_ = {};  // bytes: an update of kSsp or kAsync, widened from its wire type
   std::atomic<int64_t> bytes_sent_ = 0;
   std::atomic<int64_t> released_ = 0;  // iterations
-  int64_t seen_released_ = 0;          // by the last pass
+  int64_t seen_released_ = 0;          // by the last Progress
 };
 
 }  // namespace gyre

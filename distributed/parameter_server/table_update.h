@@ -1,4 +1,4 @@
-// table_update.h: what the owner of rows makes of what workers send for them.
+// table_update.h: how an owner changes its rows by the updates that workers send.
 #pragma once
 
 #include <memory>
@@ -8,30 +8,29 @@
 
 namespace gyre {
 
-// This rank's part of a table, or a chunk of it, in device memory: rows of `width` elements.
+// This rank's shard of a table, or a chunk of it, in device memory.
 struct OwnedRows {
   Tensor values;
-  // As TableUpdate asks, zero at first: each of the values' shape and AccumulateDType.
+  // TableUpdate::slots() tensors of the shape of `values`, in AccumulateDType, zero at first.
   std::vector<Tensor> slots;
-  int64_t first = 0;  // the table's number of the first of these rows
+  int64_t first = 0;  // index of the first row in the table
   int64_t width = 0;
-  int chunk = 0;  // of the part, from 0
+  int chunk = 0;  // within the shard, from 0
 };
 
-// Immutable; called by whoever drives.
+// Immutable.  Called by the driving thread.
 class TableUpdate {
  public:
   virtual ~TableUpdate() = default;
   virtual int slots() const { return 0; }
-  // Changes the rows at `places` of a chunk by what workers have sent for them: in bsp the sum of
-  // all workers' of an iteration, added in the order of ranks; otherwise what one worker sent.
-  // clock: the iteration that it is of, from 0; chunks of a part may be of different ones.
-  // Enqueues on stream.
+  // Changes the rows of a chunk at `places` by `sent`, and enqueues on stream.  With kBsp `sent` is
+  // the sum of an iteration's updates, added in the order of ranks.  Otherwise it is the update of
+  // one worker.  `clock` is its iteration, from 0, which may differ between chunks.
   virtual absl::Status Apply(Stream& stream, const OwnedRows& rows, RowIndices places, Tensor sent,
                              int64_t clock) const = 0;
 };
 
-// values += factor * what was sent: with a factor of minus the learning rate, gradient descent.
+// values += factor * sent.  Minus the learning rate as the factor gives gradient descent.
 std::unique_ptr<TableUpdate> NewAddition(double factor);
 
 }  // namespace gyre

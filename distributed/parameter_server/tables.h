@@ -1,5 +1,11 @@
-// tables.h: what ranks share through a parameter server: tables of rows, which rank owns which of
-// them, and which rows an access touches.
+// tables.h: the tables of a parameter server, their owners, and the rows that an access touches.
+// Plain data and pure functions.
+//
+// Terms:
+//   shard   the rows of a table that one rank owns
+//   chunk   rows of a shard that move as a whole (about kServerChunkBytes of accessed rows)
+//   slice   the rows of one access in one chunk
+//   place   the index of a row in a list of rows or in a packed tensor
 #pragma once
 
 #include <algorithm>
@@ -15,42 +21,41 @@
 
 namespace gyre {
 
-// What a read finds, of what workers have sent in iterations 0, 1, ... before its own, c.  Its own
-// worker's in any case; of the others'
+// Which updates a read of iteration c finds, besides all earlier ones of its own worker.
 enum class Sync : uint8_t {
-  kBsp,  // all of it, and nothing later: applied once an iteration, as a sum in the order of ranks
-  kSsp,  // all of iterations before c - staleness, and of later ones what has come
-  kAsync,  // what has come
+  kBsp,    // all of iterations before c, and no others: applied as one sum, in the order of ranks
+  kSsp,    // all of iterations before c - staleness, and later ones that have arrived
+  kAsync,  // those that have arrived
 };
 
 std::string_view SyncName(Sync sync);
 
 struct TableSpec {
-  std::string name;             // for people
-  int64_t rows = 0, width = 0;  // of so many elements
-  DType dtype = DType::kF32;    // any real one
-  // The rows that each rank owns, in order of ranks; none: such that all have as much to send.
+  std::string name;             // for messages
+  int64_t rows = 0, width = 0;  // width: elements of a row
+  DType dtype = DType::kF32;    // any real type
+  // The shard of each rank, in order.  Empty: by ServerShard (server_shards.h).
   std::vector<ElementRange> parts = {};
-  // As what updates of values of F32 travel: of 16 bits, rounded where they are sent.  In bsp their
-  // sum is rounded once more.  None: as they are.
+  // Wire type of updates of F32: F16 or BF16.  The sender rounds, and kBsp also rounds the sum.
+  // None: dtype.
   std::optional<DType> wire = {};
   DType sent_as() const { return wire.value_or(dtype); }
   size_t row_bytes() const { return static_cast<size_t>(width) * SizeOf(dtype); }
 };
 
-// From multiples of it what a server allocates begins.
+// Alignment of each tensor that a server allocates.
 inline constexpr size_t kServerAlignment = 256;
 
-// Rows in an order, as runs of neighbours.
+// Rows in any order, stored as runs of consecutive rows.
 class RowList {
  public:
-  RowList() = default;  // none
+  RowList() = default;  // empty
   static RowList All(int64_t rows);
   static RowList Of(std::span<const int64_t> rows);
 
   std::span<const ElementRange> runs() const { return runs_; }
   int64_t count() const { return count_; }
-  // In [0, rows), and, if asked, no row twice.
+  // Whether all rows are in [0, rows).
   bool Within(int64_t rows) const;
   bool HasDuplicates() const;
   void Append(ElementRange run);
@@ -60,50 +65,49 @@ class RowList {
   int64_t count_ = 0;
 };
 
-// Of an access's rows those of one range of its table.
+// The rows of an access that are in one range of its table.
 struct RowSelection {
   struct RowRun {
-    int64_t at = 0;     // its first row's place in the access
-    int64_t row = 0;    // and in the range
-    int64_t count = 0;  // of rows
+    int64_t at = 0;     // place of its first row in the access
+    int64_t row = 0;    // index of its first row in the range
+    int64_t count = 0;  // rows
   };
-  int64_t count = 0;  // of rows
+  int64_t count = 0;  // rows of all runs
   std::vector<RowRun> runs;
 };
 
-// Rows of the range, and places in the access, in the order of both.
+// The rows within the range, and their places in the access, in the same order.
 RowList RowsOf(const RowSelection& piece);
 RowList PlacesOf(const RowSelection& piece);
 
-// All rows of any of them, in increasing order.
+// The rows that any of the lists has, in increasing order, each once.
 RowList Union(std::span<const RowList> lists);
-// Where in `all`, which is in increasing order and has them, the rows are.
+// The places of `rows` in `all`.  Precondition: `all` increases and has all of `rows`.
 RowList PlacesIn(const RowList& all, const RowList& rows);
 
-// Whether they are all rows, in order, one part a rank.
+// Whether parts are consecutive ranges of all rows, one for each rank.
 bool AreParts(std::span<const ElementRange> parts, int64_t rows, int ranks);
 
-// By range.  ranges: all rows of the table, in order.
+// A selection for each range.  Precondition: ranges are all rows of the table, in order.
 std::vector<RowSelection> CutRows(const RowList& rows, std::span<const ElementRange> ranges);
 
-// A table's rows move in chunks, so that a large one is sent, applied and answered at the same
-// time, and does not hold up what is more urgent.  A copy of so much takes 40 us over PCIe 4 x16,
-// several times what starting one does.
+// Chunks of a large table are sent, applied and answered at the same time, and let more urgent ones
+// pass.  A copy of 1 MiB takes 40 us over PCIe 4 x16, several times its start.
 inline constexpr size_t kServerChunkBytes = 1 << 20;
-// Blocks of a part of which so many rows are accessed: one at least.
+// The number of chunks, at least one, of a shard of which `rows` rows are accessed.
 int64_t ServerChunks(int64_t rows, size_t row_bytes, size_t chunk_bytes);
-// The part, cut into so many chunks that have as many of these of its rows, but for one.  accessed:
-// in increasing order; chunks: as many at most, or one.
+// Cuts `part` into chunks whose numbers of accessed rows differ by at most one.
+// Precondition: accessed increases, and has at least `chunks` rows unless chunks is 1.
 std::vector<ElementRange> CutIntoChunks(ElementRange part, const RowList& accessed, int64_t chunks);
 
-// What a rank of a server takes, where each worker reads and updates each table whole, by updates
-// without slots.
+// Memory of one rank, where each worker reads and updates each whole table and updates need no
+// optimizer slots.
 struct ServerBytes {
   size_t device = 0, pinned = 0;
-  int64_t chunks = 0;  // of what it owns
+  int64_t chunks = 0;  // that this rank owns
 };
-// tables have parts.  servers: of the ranks.  background, in_host_memory, chunk_bytes: as
-// ParameterServer's options say.
+// Precondition: each table has parts.  servers, background, in_host_memory and chunk_bytes are
+// ParameterServer's options.
 ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int servers, int rank,
                                Sync sync, bool background, bool in_host_memory,
                                size_t chunk_bytes = kServerChunkBytes);

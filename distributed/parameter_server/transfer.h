@@ -1,4 +1,4 @@
-// transfer.h: one long message, in segments; as a state machine.
+// transfer.h: one message of any length, in segments, as a state machine.
 #pragma once
 
 #include <algorithm>
@@ -12,20 +12,20 @@ class Transfer {
  public:
   enum class MessageKind : uint8_t { kSend, kHandOver, kReceive, kExpect };
 
-  // Precondition: none is under way.  The memory must stay until it is done.  What is expected has
+  // Precondition: !under_way().  The memory stays valid until Progress returns true.  kExpect has
   // no time limit (Communicator::Expect).
   absl::Status Begin(Communicator& communicator, MessageKind kind, std::byte* data, size_t bytes,
                      int peer, int tag);
   bool under_way() const { return under_way_; }
-  // Bytes that are.
+  // Bytes that are not yet transferred.
   size_t left() const { return under_way_ ? bytes_ - std::min(bytes_, done_ * kSegmentBytes) : 0; }
-  // True once, when it is done.  Never blocks.
+  // Returns true once, when it is done.  Never blocks.
   absl::StatusOr<bool> Progress(Communicator& communicator);
-  // Of what is expected, and of which nothing has come: ends it.
+  // Ends a kExpect.  Precondition: under_way(), and no segment has arrived.
   absl::Status Withdraw(Communicator& communicator);
 
  private:
-  // The largest that Open MPI moves over TCP at full speed; so many at once keep a link busy.
+  // The largest that Open MPI moves over TCP at full speed.  kWindow at once keep a link busy.
   static constexpr size_t kSegmentBytes = 256 << 10;
   static constexpr size_t kWindow = 4;
 
