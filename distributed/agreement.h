@@ -1,8 +1,7 @@
-// agreement.h: whether all ranks have the same texts, such as their command's; if not, every rank
-// can say where two of them differ.
+// agreement.h: checks that all ranks have the same texts, and finds where two ranks differ.
 //
-// Rank 0 hears a hash of each text from all others and tells them what it found: two messages a
-// rank, however many ranks there are.  A value; used by one thread.
+// Rank 0 receives a hash of each text from every rank, and sends back its finding.  That is two
+// messages for each rank.  Only if a text differs do ranks send texts.  Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +15,23 @@
 
 namespace gyre {
 
-// What a text is, for errors, and the text.
+// A text, and its name in errors.
 struct Said {
   std::string_view what, text;
 };
 
 class Agreement {
  public:
-  // One or more, which must outlive it; all ranks say as many.
+  // At least one text, and as many on all ranks.  They must outlive this object.
   Agreement(std::vector<Said> said, int rank, int size);
 
-  // carry: has all ranks exchange the mail, and blocks until it is there.  Errors: those of carry;
-  // FailedPrecondition on every rank for the first text that differs, with its first line that
-  // does, as rank 0 has it and the first rank that has another.
+  // `carry` blocks until all ranks have exchanged the mail.  Errors: those of carry, and
+  // FailedPrecondition on every rank for the first text that differs.  It shows the first line that
+  // differs, as rank 0 and the first other rank have it.
   absl::Status Check(const std::function<absl::Status(Mail*)>& carry);
 
  private:
-  // The first rank that says another text than rank 0, and which; -1: none does.
+  // The first rank whose text differs from rank 0's, or -1, and the index of the text.
   struct Difference {
     int32_t rank = -1, text = 0;
   };
@@ -40,7 +39,7 @@ class Agreement {
 
   const std::vector<Said> said_;
   const int rank_, size_;
-  std::string hashes_;  // of each text, its bytes
+  std::string hashes_;  // 8 bytes for each text
 };
 
 }  // namespace gyre

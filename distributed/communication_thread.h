@@ -1,8 +1,7 @@
-// communication_thread.h: the thread that starts a communicator, drives the work on it while its
-// caller does something else, and ends it; it sleeps when there is nothing to do.
+// communication_thread.h: the thread that starts a communicator, drives its work and ends it.
 //
-// A caller that waits drives, in the thread's place: one thread at a time, under a lock, so that
-// none is woken for what another is about to wait for.
+// It sleeps when there is nothing to do.  A caller that waits drives in its place, so that the
+// thread is not woken for the same message.  One thread drives at a time, under a lock.
 #pragma once
 
 #include <chrono>
@@ -27,29 +26,28 @@ class CommunicationThread {
   CommunicationThread(int64_t meeting_timeout_ms, int64_t stall_timeout_ms)
       : meeting_timeout_(meeting_timeout_ms), stall_timeout_(stall_timeout_ms) {}
 
-  // As ProcessGroup's; after DeadlineExceeded this must never be destroyed.
+  // As ProcessGroup's.  After DeadlineExceeded this object must never be destroyed.
   absl::Status Start(MakeCommunicator make, AllreduceChoice allreduce);
   absl::Status Stop();
   void Abort(const absl::Status& reason, int exit_code);
 
-  // describe: WorkQueue's.
   template <typename Describe>
   int64_t Submit(const Describe& describe);
   absl::StatusOr<bool> Done(int64_t ticket) { return queue_.Done(ticket); }
-  // Block.
+  // These block.
   absl::StatusOr<double> Wait(int64_t ticket);
-  absl::Status Await(int64_t ticket);  // any thread's
+  absl::Status Await(int64_t ticket);  // any thread
   absl::StatusOr<int64_t> WaitForMore(int64_t seen);
   // See Work::call.
   absl::Status Call(std::string_view what, const std::function<absl::Status()>& call);
   absl::Status status() { return queue_.status(); }
 
-  // ProcessGroup's.
+  // See ProcessGroup.
   absl::Status Serve(Service& service);
   absl::Status StopServing();
   absl::Status AwaitService(const std::function<bool()>& holds);
 
-  // What these two have that is constant is anyone's.
+  // Any thread may call their functions that return constants.
   Communicator& communicator() { return *communicator_; }
   Lanes& lanes() { return *lanes_; }
 
@@ -71,15 +69,15 @@ class CommunicationThread {
   std::optional<Lanes> lanes_;
 
   WorkQueue queue_;
-  std::mutex driving_;  // guards the lanes, the communicator and this:
+  std::mutex driving_;  // guards lanes, communicator, active_ and service_
   Works active_;
   Service* service_ = nullptr;
   const std::chrono::milliseconds meeting_timeout_, stall_timeout_;
   std::chrono::milliseconds parting_timeout_{0};  // set before kOpen
-  std::mutex mutex_;                              // guards what follows
+  std::mutex mutex_;                              // guards phase_ and opened_
   std::condition_variable phase_changed_;
   Phase phase_ = Phase::kOpening;
-  absl::Status opened_;  // the start's error
+  absl::Status opened_;  // error of Open
   std::thread thread_;
 };
 

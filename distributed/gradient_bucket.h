@@ -1,5 +1,5 @@
-// gradient_bucket.h: groups gradients, in the order backward finishes them, into buckets that are
-// each summed by one allreduce.  A pure function, so ranks agree without talking.
+// gradient_bucket.h: groups gradients into buckets, each of which one allreduce sums.  Pure
+// functions, so ranks agree without messages.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,17 @@
 namespace gyre {
 
 struct GradientBucket {
-  int first = 0, last = 0;  // half-open range of gradients, in the order given
+  int first = 0, last = 0;  // half-open range of gradients
   size_t bytes = 0;
 };
 
-// Fills each bucket until adding the next gradient would exceed bucket_bytes; a larger gradient has
-// a bucket of its own.  `gradient_bytes` in the order of completion (reverse layer order).
+// Fills a bucket until the next gradient would exceed bucket_bytes.  A larger gradient has a bucket
+// of its own.  `gradient_bytes` is in the order in which backward completes gradients.
 std::vector<GradientBucket> AssignBuckets(std::span<const size_t> gradient_bytes,
                                           size_t bucket_bytes);
 
-// Likewise, to sum under backward: buckets of worthwhile_bytes (collectives/selector.h), or less
-// where there would not be three, and the first of a quarter, for it comes while nothing is summed.
+// Likewise, for sums under backward.  Halves worthwhile_bytes (collectives/choice/selector.h) until
+// there are three buckets.  The first has a quarter, because no other sum runs while it fills.
 std::vector<GradientBucket> FitBuckets(std::span<const size_t> gradient_bytes,
                                        size_t worthwhile_bytes);
 

@@ -1,7 +1,7 @@
-// lanes.h: the algorithms that do the work between ranks, several operations at once.
+// lanes.h: the algorithms that carry out work between ranks, several operations at once.
 //
-// In a lane one follows the other; across lanes none waits for another.  Device memory has lanes of
-// its own, and memory that ranks share lies here.  Used by one thread at a time.
+// Work in a lane is sequential, and lanes do not wait for each other.  Device memory has lanes of
+// its own.  Owns the memory that ranks share.  Used by one thread at a time.
 #pragma once
 
 #include <array>
@@ -19,8 +19,7 @@ namespace gyre {
 
 class Lanes {
  public:
-  // The communicator must outlive this but for its end.
-  // selector: what "auto" chooses.  choice: of all ranks.
+  // The communicator must outlive this object, except for its end.  `choice` is equal on all ranks.
   Lanes(Communicator& communicator, const AllreduceChoice& choice, Selector selector)
       : communicator_(communicator),
         algorithm_(choice.algorithm),
@@ -28,17 +27,17 @@ class Lanes {
         wire_(choice.wire),
         command_(choice.command) {}
 
-  // Blocks until all ranks have come here.  Errors: NewCollective's; FailedPrecondition on every
-  // rank if one has another command, another algorithm or another selector.
+  // Blocks until all ranks have called it.  Errors: those of NewCollective, and FailedPrecondition
+  // on every rank if commands, algorithms or selectors differ.
   absl::Status Open();
-  // Begins or advances one of `active`.  kDone: it is to be told to Leave.  Errors: of its event,
-  // its call or its algorithm.
+  // Begins or advances one of `active`.  After kDone the caller calls Leave.  Errors: those of its
+  // event, its call and its algorithm.
   absl::StatusOr<Advance> Drive(Work& work, const Works& active);
   void Leave(const Work& work);
-  // Blocks until no device works on the memory of an operation; nothing else may follow.
+  // Blocks until no device uses an operation's memory.  Nothing else may follow.
   void Abandon();
 
-  // ProcessGroup's promises.
+  // See ProcessGroup.
   absl::Status UseDevice(Device& device);
   bool sums_device_memory() const { return sums_device_memory_; }
   static size_t DeviceBytes(std::string_view algorithm, size_t bytes, int ranks);
@@ -50,12 +49,12 @@ class Lanes {
   bool on_one_host() const { return ShapeOf(communicator_).hosts == 1; }
   absl::StatusOr<std::byte*> Share(size_t bytes);
   absl::StatusOr<std::byte*> ShareOne(size_t bytes);
-  // Whether sums go on well enough in passes of the thread that submits them: they are added where
-  // they lie, in memory that is ready at once.  Any thread's.
+  // Whether the submitting thread may drive, because sums work in place in memory that is ready at
+  // once.  Any thread.
   bool by_caller() const { return by_caller_; }
 
  private:
-  static constexpr int kDeviceTag = kFirstOperationTag + kLanes;  // the first of them
+  static constexpr int kDeviceTag = kFirstOperationTag + kLanes;  // of the first device lane
 
   absl::Status Agree();
   absl::StatusOr<bool> Begin(Work& work, const Works& active);
@@ -63,19 +62,19 @@ class Lanes {
   Communicator& communicator_;
   const std::string algorithm_;
   const Selector selector_;
-  const DType wire_;  // as what sums of F32 travel that are in order
+  const DType wire_;  // wire type of sums of F32 in order
   const std::string command_;
-  SharedArenas arenas_;                                    // where sums are made where they lie
-  SharedArenas copies_;                                    // the first rank's, which all use
-  std::array<std::unique_ptr<Collective>, kLanes> lanes_;  // of host memory
-  Exchange* exchange_ = nullptr;                           // one of them
-  // Of device memory: none, one for all lanes, or one for each lane in order.
+  SharedArenas arenas_;                                    // in which ranks sum in place
+  SharedArenas copies_;                                    // rank 0's, which all ranks use
+  std::array<std::unique_ptr<Collective>, kLanes> lanes_;  // on host memory
+  Exchange* exchange_ = nullptr;                           // lanes_[kExchangeLane]
+  // On device memory: none, one for all lanes, or one for each lane in order.
   std::vector<std::unique_ptr<Collective>> device_;
-  std::unique_ptr<Event> on_device_;       // never recorded
-  std::array<int64_t, kLanes> left_ = {};  // how many have left each
+  std::unique_ptr<Event> on_device_;       // never recorded; Done makes the device current
+  std::array<int64_t, kLanes> left_ = {};  // work done, by lane
   std::array<TimelineRow, kLanes> rows_;
   bool sums_device_memory_ = false;  // written before UseDevice returns
-  bool asynchronous_ = false;        // so is device memory in use
+  bool asynchronous_ = false;        // whether the device in use is no cpu
   std::atomic<bool> by_caller_ = false;
 };
 

@@ -1,5 +1,5 @@
-// service.h: what the thread that drives does for other ranks besides operations in order: a
-// parameter server's part, whose messages come when they come.
+// service.h: work of the driving thread besides operations in order.  It serves messages that may
+// arrive at any time, such as a parameter server's.
 #pragma once
 
 #include "distributed/transport/communicator.h"
@@ -9,8 +9,8 @@ namespace gyre {
 class Service {
  public:
   virtual ~Service() = default;
-  // Does all that can be done at once; never blocks.  Called again and again by whoever drives, one
-  // thread at a time.  kWaiting: nothing was to be done.  Errors become those of all operations.
+  // Does all that needs no waiting, and never blocks.  The driving thread calls it repeatedly.
+  // Returns kWaiting if there was nothing to do.  Errors become those of all operations.
   virtual absl::StatusOr<Advance> Progress(Communicator& communicator) = 0;
 };
 

@@ -1,8 +1,9 @@
-// work_queue.h: what is to be done between ranks, between the thread that submits it and waits for
-// it, and the one that drives it: either, one at a time (communication_thread.h).
+// work_queue.h: the operations between ranks, from submission until a caller has waited for them.
+// One thread submits and waits, and another drives, or the first in its place
+// (communication_thread.h).
 //
-// All ranks submit the same in the same order.  Work that is submitted, done and waited for again
-// and again takes no new memory, unless more than ever is under way at once.
+// All ranks submit the same in the same order.  Entries are reused, so nothing is allocated unless
+// more than ever is under way at once.
 #pragma once
 
 #include <array>
@@ -21,11 +22,12 @@
 
 namespace gyre {
 
-// Work in order goes through these lanes in turn, and has tag and staging in each for itself: so
-// much can be under way, and on all ranks the same meet.  As many as buckets become ready while one
-// of a few MB is summed.  The most urgent work has a lane of its own, one after another, and so
-// have sums that a stream awaits, which may be submitted long before their memory is ready, and
-// exchanges, which may take long.
+// Lanes, each with a tag and staging of its own.  Work in a lane is sequential, and lanes do not
+// wait for each other.
+//   in order  in turn, so that ranks agree; as many as buckets get ready during a sum of a few MB
+//   urgent    work of kMostUrgent
+//   awaited   sums that a stream awaits, perhaps submitted long before their memory is ready
+//   exchange  mail, which may take long
 inline constexpr int kLanesInOrder = 4, kUrgentLane = kLanesInOrder;
 inline constexpr int kAwaitedLane = kUrgentLane + 1, kExchangeLane = kAwaitedLane + 1;
 inline constexpr int kLanes = kExchangeLane + 1;
@@ -41,56 +43,56 @@ struct Work {
   Tensor inout;
   MemoryKind memory = MemoryKind::kPinnedHost;
   Mail* mail = nullptr;  // of an exchange
-  int urgency = 0;  // of what can go on, the highest does; what it follows in its lane has it, too
+  // Among work that can go on, the highest does.  Earlier work in its lane gets it too.
+  int urgency = 0;
   const Event* ready = nullptr;
-  // In place of an operation, once all work before it is done; may wait for other ranks.
+  // Runs in place of an operation once all earlier work is done.  It may wait for other ranks.
   const std::function<absl::Status()>* call = nullptr;
-  int64_t ticket = 0;          // its place in the order
-  int64_t lane = 0, turn = 0;  // in that lane
+  int64_t ticket = 0;          // position among all work
+  int64_t lane = 0, turn = 0;  // turn: position in the lane
   double result = 0;
-  Collective* by = nullptr;  // under way
-  double begun = 0;          // as Timeline::Now, where it is on
+  Collective* by = nullptr;  // null before it starts
+  double begun = 0;          // Timeline::Now at the start; 0 without a timeline
 };
 
 using Works = std::list<Work>;
 
 class WorkQueue {
  public:
-  // The submitting thread's.  call: the thread that sleeps in AwaitCall.  describe(Work&) fills in
-  // what it is; `what` is empty but has room.
+  // Submitting thread.  describe(Work&) fills in the work, whose `what` is empty and has room.
+  // With `call` it wakes the thread in AwaitCall.
   template <typename Describe>
   int64_t Submit(bool call, const Describe& describe);
-  // Errors: the first of any work; every ticket has it from then on.
+  // Whether the work is done.  Errors: the first of any work, which then every ticket has.
   absl::StatusOr<bool> Done(int64_t ticket);
-  // Once it is done: its result; the ticket is then forgotten.  since: when the wait for it began.
+  // If the work is done, returns its result and forgets the ticket.  `since` is the wait's start.
   absl::StatusOr<bool> Collect(int64_t ticket, double since, double* result);
-  // Whether more than `seen` pieces of work have been done, and how many have.
+  // Whether more than `seen` are done.  Sets *done to how many are.
   absl::StatusOr<bool> DoneMore(int64_t seen, double since, int64_t* done);
-  // Between these nobody is called.
+  // Between these two nothing wakes the thread in AwaitCall.
   void BeginWait() { ++waiting_; }
   void EndWait();
-  // Nothing follows.
+  // No work follows.
   void Close();
   // The first error so far.
   absl::Status status();
 
-  // Any thread's: the work in hand is to fail with this reason, if it is the first.
+  // Makes `reason` the error of the driving thread's work, if it is the first.  Any thread.
   void Abort(const absl::Status& reason);
 
-  // Blocks until called, and nobody waits: for work, the end or an abort; false if that was not
-  // within `patience`.
+  // Driving thread.  Blocks until called for work, the end or an abort while no caller waits.
+  // Returns false after `patience`.
   bool AwaitCall(std::chrono::milliseconds patience);
-  // As if there were work.
+  // Wakes it, as work would.
   void Call();
-  // Until called again, unless there is work.  Whether nothing follows.
+  // Clears the call unless there is work.  Returns whether no work follows.
   bool Rest();
 
-  // What follows is for one thread at a time.
+  // One thread at a time:
 
-  // Moves what was submitted to `active`, where the most urgent comes first, then what was
-  // submitted first.
+  // Moves submitted work to `active`, ordered by urgency, then by ticket.
   void Take(Works& active);
-  // OK: nobody has aborted.
+  // The reason of Abort, if any.
   absl::Status aborted();
   void Finish(Works& active, Works::iterator work);
   void Fail(const absl::Status& status);
@@ -101,15 +103,15 @@ class WorkQueue {
 
   std::atomic<bool> arriving_ = false, aborting_ = false;
   std::atomic<int> waiting_ = 0;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable work_;
   bool called_ = false, closed_ = false;
-  Works queue_;    // not yet taken
-  Works results_;  // finished, not waited for
-  Works spare_;    // to be used again
+  Works queue_;    // submitted, not in `active`
+  Works results_;  // done, not collected
+  Works spare_;
   int64_t submitted_ = 0, in_order_ = 0, done_ = 0;
   std::array<int64_t, kLanes> entered_ = {};
-  absl::Status status_;  // the first error; written by who drives alone
+  absl::Status status_;  // the first error; written by the driving thread
   absl::Status abort_reason_;
 };
 

@@ -1,7 +1,7 @@
-// backoff.h: how a thread waits for something that can only be polled: spin, then sleep.
+// backoff.h: how a thread waits for an event that it can only poll.  It spins, then sleeps.
 //
-// A message between two processes of one host takes microseconds, a bucket's next gradient
-// milliseconds; and the thread that polls shares its core with the one that computes.
+// A message within a host takes microseconds, and a bucket's next gradient milliseconds.  The
+// polling thread shares its core with one that computes.
 #pragma once
 
 #include <chrono>
@@ -11,13 +11,13 @@ namespace gyre {
 
 class Backoff {
  public:
-  // Something happened: the next thing is likely near.
+  // After an event.  The next is likely to be near.
   void Reset() { since_.reset(); }
-  // Nothing happened: gives up the core, for longer the longer it is ago that something did.
+  // After a poll without an event.  Gives up the core, for longer the longer the wait has been.
   void Pause();
 
  private:
-  std::optional<std::chrono::steady_clock::time_point> since_;  // nothing has happened
+  std::optional<std::chrono::steady_clock::time_point> since_;  // the first poll without an event
 };
 
 }  // namespace gyre

@@ -1,5 +1,5 @@
-// launcher.h: who has started this process, as which of how many ranks, by the environment alone:
-// callable before MPI starts.
+// launcher.h: the launcher of this process, its rank and the number of ranks, by the environment
+// alone.  Callable before MPI starts.
 #pragma once
 
 #include "absl/status/status.h"
@@ -11,17 +11,17 @@ struct RankAndSize {
   int rank = 0, size = 1;
 };
 
-// Whether Open MPI's mpirun has started this process, or Slurm's srun with PMIx, so that MPI finds
-// the others.
+// Whether Open MPI's mpirun or Slurm's srun with PMIx started this process, so that MPI finds the
+// other ranks.
 bool StartedAsRank();
-// Which of them has: "mpirun", "srun" or "".
+// Returns "mpirun", "srun" or "".
 absl::string_view Launcher();
-// What it has announced; {0, 1} without it.
+// The announced rank and size, or {0, 1}.
 RankAndSize AnnouncedRank();
-// Likewise among those of this host.
+// Likewise among the ranks of this host.
 RankAndSize AnnouncedLocalRank();
-// FailedPrecondition if anything else (srun without PMIx, another library's mpiexec) has started
-// this process as one of several: each would take itself for the only one.
+// Errors: FailedPrecondition if another launcher (srun without PMIx, another library's mpiexec)
+// started several processes, each of which would run as a single rank.
 absl::Status CheckLauncher();
 
 }  // namespace gyre

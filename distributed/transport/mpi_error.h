@@ -1,11 +1,11 @@
-// mpi_error.h: what an MPI call returned, as a Status.
+// mpi_error.h: the result of an MPI call as a Status.
 #pragma once
 
 #include "absl/status/status.h"
 
 namespace gyre {
 
-// Internal, with the library's words, unless `code` is MPI_SUCCESS.  On a thread that may call MPI.
+// Internal with MPI's text, unless `code` is MPI_SUCCESS.  Precondition: the thread may call MPI.
 absl::Status CheckMpi(int code, const char* call);
 
 }  // namespace gyre

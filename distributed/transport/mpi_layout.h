@@ -1,4 +1,5 @@
-// mpi_layout.h: a number of bytes as MPI counts them, to 2^31 - 1: beyond, in blocks and a rest.
+// mpi_layout.h: a message of any length for MPI, which counts to 2^31 - 1.  A longer one has a type
+// of 1 MiB blocks and a rest.
 #pragma once
 
 #include <mpi.h>
@@ -14,11 +15,11 @@ class MpiLayout {
     if (bytes > static_cast<size_t>(std::numeric_limits<int>::max())) code_ = MakeType(bytes);
   }
   ~MpiLayout() {
-    if (type_ != MPI_BYTE) MPI_Type_free(&type_);  // once what uses it is done
+    if (type_ != MPI_BYTE) MPI_Type_free(&type_);  // freed once its messages are done
   }
   MpiLayout(const MpiLayout&) = delete;
   MpiLayout& operator=(const MpiLayout&) = delete;
-  // Of MPI's calls, the first that is not MPI_SUCCESS: there is no layout then.
+  // MPI_SUCCESS, or the first other result of an MPI call.  There is no layout then.
   int code() const { return code_; }
   int count() const { return count_; }
   MPI_Datatype type() const { return type_; }

@@ -1,8 +1,8 @@
-// mpi_requests.h: MPI's requests under way, looked at all together.
+// mpi_requests.h: MPI requests under way, tested together.
 //
-// MPI_Test of a request that is not done moves all messages on, over TCP by several system calls;
-// of each of hundreds, pass after pass, that takes more of a core than the messages.  Here a pass
-// that asks for each request once makes the library look once.
+// MPI_Test of an unfinished request advances all messages, over TCP by several system calls.
+// Testing each of hundreds in every pass takes more of a core than the messages do.  Here a pass
+// that tests each request once calls MPI once.
 #pragma once
 
 #include <mpi.h>
@@ -15,21 +15,21 @@ namespace gyre {
 
 class MpiRequests {
  public:
-  // Allocates nothing as long as no more are under way.
+  // Makes room, so that fewer requests under way allocate nothing.
   void Reserve(size_t requests);
-  // Where the request that is made next goes, at(place); its place is free once Test has said that
-  // it is done, or after Cancel.
+  // Returns the index of a free entry for the next request, at(index).  It is free again once Test
+  // reports it as done, or after Cancel.
   int64_t Add();
   MPI_Request& at(int64_t place) { return requests_[place]; }
-  size_t size() const { return requests_.size(); }  // places there have been
-  // When the library was last asked; of a request that Test finds not done, since it was last asked
-  // for.
+  size_t size() const { return requests_.size(); }  // entries ever used
+  // Time of the last call of MPI.  For a request that Test found not done, it is after the Test
+  // before.
   std::chrono::steady_clock::time_point looked_at() const { return looked_at_; }
 
-  // MPI's code.  Never blocks.  status: if done.  Asks the library where this place has been asked
-  // for since it last was, so that the second of two calls tells what had come before them.
+  // Returns MPI's code, and sets `status` if done.  Never blocks.  Calls MPI if this entry was
+  // tested since the last call, so a second Test sees all that arrived before it.
   int Test(int64_t place, bool& done, MPI_Status& status);
-  // Of a receive of which nothing has come.
+  // Cancels a receive for which nothing has arrived.
   int Cancel(int64_t place);
 
  private:
@@ -37,14 +37,14 @@ class MpiRequests {
     bool done = false;
     int code = MPI_SUCCESS;
     MPI_Status status = {};
-    int64_t asked = 0;  // in which look's time
+    int64_t asked = 0;  // value of looks_ at its last Test
   };
   int Look();
 
-  std::vector<MPI_Request> requests_;  // by place; MPI_REQUEST_NULL: none, or done
+  std::vector<MPI_Request> requests_;  // MPI_REQUEST_NULL: free or done
   std::vector<Outcome> outcomes_;
   std::vector<int64_t> free_;
-  std::vector<int> done_;  // of MPI_Testsome: places, and their outcomes
+  std::vector<int> done_;  // indices that MPI_Testsome returned; statuses_ has their results
   std::vector<MPI_Status> statuses_;
   int64_t looks_ = 0;
   std::chrono::steady_clock::time_point looked_at_;

@@ -1,7 +1,7 @@
-// mpi_start.h: how Open MPI is told, before it starts and just after, to keep this job to itself.
+// mpi_start.h: settings of Open MPI for this job, before it starts and just after.
 //
-// mpirun hands its own --mca options to the ranks as variables of the environment, which Open MPI
-// reads when it starts.  What is set there already is left as it is.
+// Open MPI reads them from the environment, where mpirun puts its --mca options.  Variables that
+// are already set stay as they are.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,13 @@
 
 namespace gyre {
 
-// Sets those variables.  Call it before MPI starts, while no other thread reads the environment.
-// Returns the folder of this process's shared memory; null: somebody else has chosen where it is.
-// Errors: those of SharedMemoryFolder::Create.
+// Sets the variables.  Precondition: MPI has not started, no other thread reads the environment.
+// Returns the folder of this process's shared memory, or null if the environment names one or
+// /dev/shm cannot be written.  Errors: those of SharedMemoryFolder::Create.
 absl::StatusOr<std::unique_ptr<SharedMemoryFolder>> SetUpOpenMpi();
 
-// Hides the folder (null: there is none) once all processes of this host have opened the segment in
-// it.  MPI has started; all ranks call it.  Blocks.  Errors: those of MPI.
+// Hides the folder, if any, once all processes of this host have opened its segments.  All ranks
+// call it after MPI has started.  Blocks.  Errors: those of MPI.
 absl::Status HideSegments(SharedMemoryFolder* folder);
 
 }  // namespace gyre

@@ -1,7 +1,7 @@
-// mpi_watch.h: a thread that sees where a call of MPI's does not come back.
+// mpi_watch.h: a thread that ends the process if an MPI call does not return.
 //
-// None that it watches blocks, but Open MPI goes round for ever within one after it has sent twice
-// over a TCP connection whose other end has died (4.1): then no thread can be told of it.
+// No watched call blocks.  But Open MPI 4.1 loops for ever in one after it has sent twice over a
+// TCP connection whose other end has died.  No rank can then be told.
 #pragma once
 
 #include <atomic>
@@ -16,12 +16,12 @@ namespace gyre {
 
 class MpiWatch {
  public:
-  // Both on the watch's thread.  cause: what may have led to it; empty if nothing is known.  end:
-  // ends the process for this reason.
+  // Calls both on the watch's thread.  `cause` returns a possible cause, or "".  `end` ends the
+  // process with the given reason.
   MpiWatch(std::function<std::string()> cause, std::function<void(const std::string&)> end);
   ~MpiWatch();
 
-  // By one thread at a time, and not within another call.
+  // Watches `call`.  One thread at a time, and not nested.
   template <typename Call>
   auto Over(const Call& call) {
     Count();
@@ -31,7 +31,7 @@ class MpiWatch {
   }
 
  private:
-  // One writer at a time, and nothing else is read by it: as cheap as a plain addition.
+  // There is one writer at a time, so this costs no more than a plain addition.
   void Count() {
     count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -39,7 +39,7 @@ class MpiWatch {
 
   const std::function<std::string()> cause_;
   const std::function<void(const std::string&)> end_process_;
-  std::atomic<int64_t> count_ = 0;  // odd: within a call
+  std::atomic<int64_t> count_ = 0;  // odd during a call
   std::mutex mutex_;
   std::condition_variable ended_;
   bool end_ = false;

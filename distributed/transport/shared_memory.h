@@ -1,8 +1,8 @@
-// shared_memory.h: memory of each rank of a host that all ranks of the host see.
+// shared_memory.h: memory of each rank of a host that all ranks of the host map.
 //
-// Made by all of them together, on the threads that drive their communicators; used by any thread.
-// It has no name: no other job can find it, and it goes with the processes that have mapped it.
-// Who writes there tells the others by atomics in it, or by messages.
+// The driving threads of all these ranks create it together, and any thread uses it.  It has no
+// name, so no other job can find it, and it ends with the processes that map it.  Writers notify
+// readers by atomics in it, or by messages.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,18 @@ std::vector<int> RanksOfHost(const Communicator& communicator);
 
 class SharedMemory {
  public:
-  // Makes `bytes`, more than 0, zeroed and aligned to pages, for this rank and maps those of the
-  // others, which may be longer or shorter.  Blocks until all ranks of the host have done so, or
-  // for the communicator's time limit.
-  // Errors: ResourceExhausted, on all ranks of the host, if there is no room for one of them, all
-  // of it that they have would be more than half of the host's memory, or one cannot open
-  // another's; the communicator's.
+  // Creates `bytes` > 0 for this rank, zeroed and aligned to pages, and maps those of the others,
+  // whose sizes may differ.  Blocks until all ranks of the host have done so, at most for the
+  // communicator's time limit.
+  // Errors: those of the communicator, and ResourceExhausted on all ranks of the host if one has no
+  // room, cannot open another's, or the sum exceeds half of the host's memory.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(Communicator& communicator,
                                                               size_t bytes);
-  ~SharedMemory();  // what the others have mapped stays
+  ~SharedMemory();  // the mappings of other ranks stay
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  // By index into RanksOfHost.
+  // Memory of RanksOfHost()[index].
   std::byte* of(int index) const { return views_[index].data; }
   size_t bytes(int index) const { return views_[index].bytes; }
   std::byte* own() const { return of(own_); }
@@ -47,7 +46,7 @@ class SharedMemory {
 
   std::vector<View> views_;
   int own_ = 0;
-  size_t counted_ = 0;  // bytes of this object among all that the process has made
+  size_t counted_ = 0;  // bytes of this object in the total of the process
 };
 
 }  // namespace gyre

@@ -1,4 +1,4 @@
-// subset_communicator.h: some of a communicator's ranks, numbered anew, as a communicator.
+// subset_communicator.h: a communicator of some ranks of another, numbered anew.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace gyre {
 
-// ranks: of `whole`, this one among them; they are 0, 1, ... of the result.  Messages go through
-// `whole`, which must outlive it; between two ranks a tag must not serve both at once.
+// `ranks` of `whole`, with this rank, become 0, 1, ...  `whole` carries the messages and outlives
+// the result.  Between two ranks a tag must not serve both communicators at once.
 std::unique_ptr<Communicator> NewSubsetCommunicator(Communicator& whole, std::vector<int> ranks);
 
 }  // namespace gyre
