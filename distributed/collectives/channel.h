@@ -1,8 +1,7 @@
-// channel.h: the messages of one collective, in a tag of its own.
+// channel.h: the messages of one collective, with a tag of its own.
 //
-// Ahead of the first bytes that an operation sends to a peer goes its claim; the peer compares it
-// with its own.  So ranks that mean different things find out by a message of the operation itself,
-// and no round of messages has to come first.
+// An operation's claim precedes its first bytes to each peer, which compares it with its own.  A
+// mismatch is thus found by a message of the operation itself, without an extra round.
 // Used by one thread at a time.
 #pragma once
 
@@ -16,26 +15,26 @@
 
 namespace gyre {
 
-// What an operation is: the same on all ranks, or an error on all.
+// The identity of an operation.  It is the same on all ranks, or an error on all.
 struct Claim {
-  int64_t sequence = 0;             // which operation of its group
-  uint64_t hash = 0;                // of all of what it is
-  std::array<char, 112> what = {};  // for people, cut to fit
+  int64_t sequence = 0;             // number of the operation in its group
+  uint64_t hash = 0;                // of its full label
+  std::array<char, 112> what = {};  // label for people, cut to fit
 
   static Claim Of(int64_t sequence, std::string_view what);
-  // The same, done in this way.
+  // The same operation, by the named algorithm.
   Claim By(std::string_view how) const;
 };
 
-// OK if the claims of two ranks are the same; else FailedPrecondition with both labels.
+// OK if the claims of two ranks are equal.  Errors: FailedPrecondition with both labels.
 absl::Status Compare(const Claim& mine, int rank, const Claim& theirs, int peer);
 
-// FNV-1a, which is the same in all processes.
+// FNV-1a, which gives the same hash in all processes.
 uint64_t Hash(std::string_view bytes, uint64_t hash = 0xcbf29ce484222325);
 
 class Channel {
  public:
-  // The communicator must outlive this.
+  // The communicator outlives this object.
   Channel(Communicator& communicator, int tag);
 
   Communicator& communicator() const { return communicator_; }
@@ -43,22 +42,22 @@ class Channel {
   int size() const { return communicator_.size(); }
   const Claim& claim() const { return claim_; }
 
-  // Begins an operation.  Precondition: the one before is settled.
+  // Begins an operation.  Precondition: the operation before is settled.
   void Open(const Claim& claim);
 
-  // Sends the claim to the next rank and asks for that of the one before, round all of them: for
-  // algorithms without messages between ranks that may differ.
+  // Sends the claim to the next rank and receives that of the rank before, in a ring of all ranks.
+  // For algorithms in which two ranks that differ may exchange no message.
   absl::Status Announce();
-  // As the communicator's.  Test's errors: also Compare's, told to all ranks.
+  // As the communicator's.  Errors of Test: also those of Compare, told to all ranks.
   absl::StatusOr<Request> Send(const void* data, size_t bytes, int to);
   absl::StatusOr<Request> Receive(void* data, size_t bytes, int from);
   absl::StatusOr<bool> Test(Request request);
-  // True once every claim has gone and come.  Errors: as Test's.
+  // Returns true once all claims are sent and received.  Errors: as Test's.
   absl::StatusOr<bool> Settled();
 
  private:
   struct Peer {
-    bool claimed = false, heard = false;  // a claim to it was sent, one from it asked for
+    bool claimed = false, heard = false;  // claim sent to it, claim requested from it
     Claim theirs;
   };
   struct PendingClaim {

@@ -1,9 +1,8 @@
-// collective.h: operations over tensors of equal length on all ranks, in place, as state machines.
+// collective.h: in-place operations on tensors of equal length on all ranks, as state machines.
 //
-// The order of additions is a function of (algorithm, element, ranks), hierarchical's also of which
-// ranks share a host, never of timing; all ranks end with the same bits.  One operation at a time
-// in an object, several objects driven by one thread at a time.  Staging is kept between
-// operations.
+// The order of additions depends on algorithm, element and ranks (for hierarchical also on which
+// share a host), never on timing.  All ranks get the same bits.  An object runs one operation at a
+// time, and one thread drives several objects.  Staging is kept between operations.
 #pragma once
 
 #include <memory>
@@ -19,49 +18,51 @@
 
 namespace gyre {
 
-// Rank r's part of a tensor is EqualPart(elements, ranks, r), unless CutAmong says otherwise.
+// Rank r's slice of a tensor is EqualPart(elements, ranks, r), unless CutAmong was called.
 enum class Operation : uint8_t {
-  kAllreduce,      // all have the sum
-  kReduceScatter,  // each has its part of the sum; the rest of its tensor is undefined
-  kAllgather,      // all have every rank's part
-  kBroadcast,      // all have what the root had
-  kExchange,       // no tensor: each sends bytes to some (exchange.h)
+  kAllreduce,      // all ranks get the sum
+  kReduceScatter,  // each rank gets its slice of the sum; the rest of its tensor is undefined
+  kAllgather,      // all ranks get every rank's slice
+  kBroadcast,      // all ranks get the root's values
+  kExchange,       // bytes between some ranks, without a tensor (exchange.h)
 };
 
 class Collective {
  public:
-  // Its messages have a tag of their own.  The communicator must outlive this.
+  // `tag` is for its messages alone.  The communicator outlives this object.
   Collective(Communicator& communicator, int tag);
   virtual ~Collective() = default;
 
-  // The halves of the sum give parts to the first `owners` ranks alone; before the first operation.
-  // `direct` and `shared` can.
+  // Gives slices to the first `owners` ranks alone, in reduce-scatter and allgather of `direct` and
+  // `shared`.  Precondition: no operation was started.
   void CutAmong(int owners) { owners_ = owners; }
 
-  // Whole sums of F32 travel as `wire`, a half: what each rank has is rounded, added in F32 in rank
-  // order, and the sum is rounded once, so that the error does not grow with the ranks.  Before the
-  // first operation.  `direct` can (CheckWire); one rank alone rounds nothing.
+  // Sets the wire type of allreduce of F32 to F16 or BF16.  Values are rounded, added in F32 in
+  // rank order, and rounded once more, so the error does not grow with the ranks.  One rank alone
+  // rounds nothing.  For `direct` (CheckWire).  Precondition: no operation was started.
   void CarryAs(DType wire) { wire_ = wire; }
 
-  // Begins an operation on memory of any length, 0 included, equal on all ranks; of a real dtype if
-  // it sums.  root: of a broadcast.  What wrote the memory has finished; it belongs to the
-  // operation until that is done or, after an error, the job has ended.  Errors: InvalidArgument
-  // for another dtype; Unimplemented for an operation that the algorithm does not have; those of
-  // allocation.
+  // Begins an operation on memory of any length, which is equal on all ranks.  `root` is that of a
+  // broadcast.  Precondition: the work that wrote the memory has finished.  Lifetime: the memory is
+  // the operation's until it is done or, after an error, until the job has ended.
+  // Errors: InvalidArgument for a sum of a type that is not real, Unimplemented for an operation
+  // that the algorithm lacks, those of allocation.
   absl::Status Start(const Claim& claim, Operation operation, Tensor inout, int root = 0);
-  // Advances; never blocks, and adds at most one segment.  When done, *sum_of_squares of the
-  // result (of this rank's part after kReduceScatter; 0 of what is no sum) is set, not finite
-  // if an element is not, and work enqueued on any stream from now on finds the result.  Errors:
-  // the channel's and the device's; afterwards the object is of no more use.
+  // Advances without blocking, and adds at most one segment.  When it is done, work enqueued on any
+  // stream finds the result, and *sum_of_squares is set:
+  //   allreduce       of the result, not finite if an element is not
+  //   reduce-scatter  of this rank's slice
+  //   others          0
+  // Errors: those of the channel and the device.  The object is then unusable.
   absl::StatusOr<Advance> Progress(double* sum_of_squares);
-  // After an error or in place of further progress: blocks until no device works on the memory of
-  // the operation.  The object is then of no more use.
+  // Ends an operation, after an error or instead of Progress.  Blocks until no device uses its
+  // memory.  The object is then unusable.
   virtual void Abandon() {}
 
  protected:
-  // Of what Start has been given.
+  // Starts the algorithm on the members that Start has set.
   virtual absl::Status Begin() = 0;
-  // As Progress; when done, squares_ is the sum of squares.
+  // As Progress.  Sets squares_ to the sum of squares when it is done.
   virtual absl::StatusOr<Advance> Step() = 0;
 
   std::byte* At(int64_t element) const {
@@ -72,18 +73,18 @@ class Collective {
     if (rank >= owners_) return {elements, elements};
     return EqualPart(elements, owners_, rank);
   }
-  absl::Status Lacks() const;  // Unimplemented: this operation
+  absl::Status Lacks() const;  // Unimplemented, for this operation
 
-  // For algorithms that go on when all they have begun is done: begin moving `bytes`, in messages
-  // of at most kSegmentBytes.
+  // For algorithms that continue once all they began is done.  Begin a message of `bytes`, in
+  // segments of at most kSegmentBytes.
   absl::Status Send(const void* data, size_t bytes, int to);
   absl::Status Receive(void* data, size_t bytes, int from);
-  // True once all that was begun is done.
+  // Returns true once all that was begun is done.
   absl::StatusOr<bool> Quiet();
-  // Where messages are received that are to be added; kept.
+  // Memory for messages that are to be added.  Kept.
   std::byte* Staging(size_t bytes);
 
-  // The largest that Open MPI moves over TCP at full speed; what is added at once.
+  // The largest message that Open MPI moves over TCP at full speed, and the most added at once.
   static constexpr size_t kSegmentBytes = 256 << 10;
 
   Channel channel_;
@@ -103,10 +104,10 @@ class Collective {
   size_t staging_bytes_ = 0;
 };
 
-// Memory of SharedMemory in which gradients lie, equally cut on all ranks of a host.
+// Memory of SharedMemory for gradients, divided equally on all ranks of a host.
 using SharedArenas = std::vector<std::unique_ptr<SharedMemory>>;
 
-// Where memory of rank `index` of the host lies; arena -1: in none.
+// The offset of `data` in the memory of rank `index` of the host.  arena is -1 if it is in none.
 struct InArena {
   int64_t arena = -1, offset = 0;
 };

@@ -1,5 +1,5 @@
-// device_reduction.h: the loops of reduction.h in device memory, on a stream.  The additions are
-// the same bits; squares are added up in another order, which depends on the length alone.
+// device_reduction.h: the loops of reduction.h in device memory, on a stream.  Sums have the same
+// bits.  Squares are added in another order, which depends on the length alone.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace gyre {
 
-// Device memory that one measure works in.  A row is a block's work: enough of them for the
+// Device memory for one measure.  A thread block works on a row, and kRows suffice for the
 // multiprocessors of any GPU (an H100 has 132).
 struct DeviceMeasure {
   static constexpr int64_t kRows = 256;
@@ -17,11 +17,11 @@ struct DeviceMeasure {
   double total;
 };
 
-// All take `count` elements of a real dtype in device memory, and enqueue on stream.
+// All take `count` elements of a real type in device memory, and enqueue on stream.
 
 // sum[i] += addend[i].
 absl::Status EnqueueAdd(Stream& stream, DType dtype, void* sum, const void* addend, int64_t count);
-// measure->total is what Measure returns.  measure: device memory.
+// Sets measure->total, in device memory, to the result of Measure.
 absl::Status EnqueueMeasure(Stream& stream, DType dtype, const void* data, int64_t count,
                             DeviceMeasure* measure);
 

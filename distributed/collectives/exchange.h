@@ -1,8 +1,7 @@
-// exchange.h: bytes from ranks to others, of any length, as a state machine: what is no tensor and
-// no sum, such as files.
+// exchange.h: bytes of any length from ranks to others, such as files, as a state machine.
 //
-// Who sends to whom is said by the two alone; a rank that does neither is done at once.  Ahead of
-// the bytes goes their length, so that the other need not know it.  Used by one thread at a time.
+// Only sender and receiver name the transfer, and a rank without one is done at once.  The length
+// precedes the bytes, so the receiver need not know it.  Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@
 
 namespace gyre {
 
-// What a rank sends and what it is sent: at most one piece each way between two ranks.
+// The transfers of one rank, at most one each way between two ranks.
 struct Mail {
   struct Outgoing {
     int to;
@@ -23,7 +22,7 @@ struct Mail {
   };
   struct Incoming {
     int from;
-    std::string bytes = {};  // once it is done
+    std::string bytes = {};  // set when the exchange is done
   };
   std::vector<Outgoing> outgoing = {};
   std::vector<Incoming> incoming = {};
@@ -33,18 +32,18 @@ class Exchange final : public Collective {
  public:
   using Collective::Collective;
 
-  // Of the operation that is started next; must live until that is done, its bytes too.
+  // Sets the mail of the next operation.  It and its bytes must live until that is done.
   void Carry(Mail* mail) { mail_ = mail; }
 
  private:
   static constexpr size_t kWindow = 4;  // segments under way to or from a rank
 
-  // Segment 0 is the length, the others follow.
+  // Segment 0 is the length, and the others follow.
   struct PeerTransfer {
     int peer;
     uint64_t length = 0;
     char* data = nullptr;
-    std::string* arriving = nullptr;  // into which it grows, once the length is there; null: sent
+    std::string* arriving = nullptr;  // resized once the length has arrived; null for a send
     size_t posted = 0, done = 0;      // segments
     std::deque<Request> requests = {};
   };
@@ -53,7 +52,7 @@ class Exchange final : public Collective {
   absl::StatusOr<Advance> Step() override;
   static size_t Segments(const PeerTransfer& transfer);
   absl::Status Post(PeerTransfer& transfer);
-  absl::StatusOr<bool> Go(PeerTransfer& transfer);  // whether it did anything
+  absl::StatusOr<bool> Go(PeerTransfer& transfer);  // whether something was done
 
   Mail* mail_ = nullptr;
   std::vector<PeerTransfer> transfers_;

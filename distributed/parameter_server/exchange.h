@@ -39,7 +39,7 @@ class Giving {
 absl::Status GiveAll(Communicator& communicator, const PlaceOfRank& at);
 
 // Returns the numbers of each rank, by rank.  Blocks.
-// Errors: ResourceExhausted if they do not fit in this host's memory; those of GiveAll.
+// Errors: those of GiveAll, and ResourceExhausted if they do not fit in this host's memory.
 absl::StatusOr<std::vector<std::vector<int64_t>>> TellAll(Communicator& communicator,
                                                           std::vector<int64_t> own);
 

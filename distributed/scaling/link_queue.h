@@ -1,10 +1,9 @@
-// link_queue.h: when sums over one link are done, of which several are under way at once: lanes,
-// as the process group has them.
+// link_queue.h: the completion times of sums over one link, several at once, in lanes as those of
+// the process group.
 //
-// Sums go through lanes in turn, and in a lane one follows the other.  A sum first takes its start,
-// which leaves the link to others, then the link; of those that wait for the link the most urgent
-// has it, at once, even from another.  What others follow in its lane is as urgent as they.  Used
-// by one thread.
+// Sums enter the lanes in turn, and a lane is sequential.  A sum takes its start, during which
+// others may use the link, and then the link.  The most urgent has the link, and preempts others.
+// A sum gets the urgency of sums behind it in its lane.  Used by one thread.
 #pragma once
 
 #include <vector>
@@ -16,17 +15,17 @@ inline constexpr int kScalingLanes = 4;
 
 class LinkQueue {
  public:
-  // urgent_first: what was submitted last is the most urgent, else what was submitted first.
+  // With urgent_first the sum submitted last is the most urgent.  Otherwise the first is.
   LinkQueue(int lanes, bool urgent_first) : heads_(lanes, -1), urgent_first_(urgent_first) {}
 
-  // Sum 0, then 1, ...; ready_s never goes back.
+  // Submits sums 0, 1, ...  Precondition: ready_s does not decrease.
   void Submit(double ready_s, double start_s, double link_s);
-  // When each is done, if nothing more is submitted.
+  // The completion time of each sum, if no other follows.
   std::vector<double> Done() const;
 
  private:
   struct QueuedSum {
-    double served_from = 0;  // that the link may have it: known once its lane is free for it
+    double served_from = 0;  // when it may have the link; set once its lane is free
     double start_s = 0, left_s = 0;
     double ready_s = 0;
     double done = -1;
@@ -37,7 +36,7 @@ class LinkQueue {
   void Serve(double until);
 
   std::vector<QueuedSum> sums_;
-  std::vector<int> heads_;  // by lane: the sum that is under way, or -1
+  std::vector<int> heads_;  // by lane: the sum under way, or -1
   double now_ = 0;
   bool urgent_first_;
 };

@@ -1,7 +1,7 @@
-// step_simulation.h: what training steps of several ranks take, their sums given: ranks compute,
-// layer by layer, some slower than others; a bucket's sum begins when its gradients are there and
-// the link is free; who needs an update waits for it.  Pure functions: the same arguments give the
-// same numbers.
+// step_simulation.h: the time of training steps of several ranks, for given times of their sums.
+//
+// Ranks compute layer by layer, some slower than others.  A bucket's sum begins when its gradients
+// and the link are ready.  A rank that needs an update waits for it.  Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -14,42 +14,42 @@ namespace gyre {
 
 // When sums run.
 enum class StepSchedule : uint8_t {
-  kNone,      // behind backward; the next forward waits for all
-  kBackward,  // under backward, one after the other; the next forward waits for all
-  kForward,   // as Gyre: several at once, the most urgent first; a layer's next forward waits for
-              // its own, and updates are made as they arrive
+  kNone,      // after backward; the next forward waits for all
+  kBackward,  // under backward, one by one; the next forward waits for all
+  kForward,   // as Gyre: several at once, urgent ones first; each layer's next forward waits for
+              // its own, and updates run as they arrive
 };
 
-// How much longer than it should a rank computes.
+// How much longer than expected ranks compute.
 struct Stragglers {
-  double jitter = 0;   // of each rank's step, on average: exponentially distributed
-  double slowest = 1;  // rank 0, always: so many times as long
+  double jitter = 0;   // mean of each rank's relative delay in a step, exponentially distributed
+  double slowest = 1;  // factor of rank 0 in all steps
   uint64_t seed = 1;
   double Factor(int rank, int step) const;
 };
 
 struct StepSimulation {
-  // A bucket's sum: its start, and what it takes of the link.
+  // The start of a bucket's sum, and its time on the link.
   struct BucketSum {
     double start_s = 0, link_s = 0;
   };
-  int ranks = 1;  // that compute
+  int ranks = 1;  // workers
   std::vector<WorkloadBucket> buckets = {};
   std::vector<BucketSum> sums = {};  // by bucket
   StepSchedule schedule = StepSchedule::kForward;
-  // In place of sums, which begin when the last rank is ready, a parameter server: a rank's own
-  // gradients go to their owners and what these make of them comes back, as soon as they have, of
-  // all ranks, those of so many steps before.  0: bulk synchronous; nothing: asynchronous.
+  // A parameter server instead of sums.  A rank sends its own gradients to the owners.  New values
+  // come back once they have all ranks' gradients of `staleness` steps before.
+  //   0  bulk synchronous;  none  asynchronous
   bool served = false;
   std::optional<int> staleness = 0;
   Stragglers stragglers = {};
-  int steps = 20;  // of which the first quarter is not counted; more than one
+  int steps = 20;  // above 1; the first quarter is not counted
 };
 
-// Seconds a step, once it goes on as ever: as many steps as all ranks make, over ranks.
+// Seconds of a step in the steady state, by the mean number of steps that a rank makes in a second.
 double StepSeconds(const Workload& workload, const StepSimulation& simulation);
 
-// Of all sums, each ready at once, and nothing else.
+// Seconds of all sums if all are ready at once, without computation.
 double SumsSeconds(const StepSimulation& simulation);
 
 }  // namespace gyre

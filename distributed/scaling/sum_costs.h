@@ -1,5 +1,5 @@
-// sum_costs.h: what a sum over ranks, or a parameter server's round trip, takes on a cluster: by
-// the model of messages, put right by what was measured there.
+// sum_costs.h: the time of a sum over ranks, or of a parameter server's round trip, on a cluster.
+// By the cost model, corrected by a calibration.
 #pragma once
 
 #include <string>
@@ -12,35 +12,36 @@
 
 namespace gyre {
 
-// Of S bytes: start_s + byte_s S.
+// The time of S bytes is start_s + byte_s S.
 struct SumCost {
   double start_s = 0, byte_s = 0;
 };
 
 class SumCosts {
  public:
-  // calibration: the text that bench_allreduce --calibrate writes; "": the model alone.  Errors:
-  // Selector::Calibrated's.
+  // `calibration` is the text that bench_allreduce --calibrate writes, or "" for the model alone.
+  // Errors: those of Selector::Calibrated.
   static absl::StatusOr<SumCosts> Create(const LinkCosts& links, std::string_view calibration);
 
-  // The modelled sums, and "naive".
+  // Whether it is "naive" or an algorithm of the model.
   static bool Has(std::string_view algorithm);
 
-  // Of a cluster that was measured what FitCost made of it.  Of another the model's, times what
-  // the sums of that algorithm took over the model's on all that were measured, of clusters of one
-  // host or of several, as this is; start and bytes each on their own.  start_s is infinite where
-  // the algorithm is not for such a cluster.  Precondition: Has(algorithm).
+  // The first that applies:
+  //   a measured cluster    the fit of FitCost
+  //   other measured ones   the model, times measured over modelled cost of this algorithm on
+  //                         clusters of one host or of several, as this; start and bytes apart
+  //   no measurement        the model
+  // start_s is infinite if the algorithm does not suit the cluster.  Precondition: Has(algorithm).
   SumCost Of(std::string_view algorithm, ClusterShape shape) const;
 
-  // What workers send to owners, and these back to all, of which the last `dedicated` ranks run
-  // none, as server_shards.h shares out; as "direct" does, if there are none.
+  // Gradients to owners and values back to all, with shards by server_shards.h.  The last
+  // `dedicated` ranks are servers.  Without any it is the cost of "direct".
   SumCost OfServer(ClusterShape shape, int dedicated) const;
 
-  // By what buckets are cut, as a run with such a calibration would: where there is none, of this
-  // cluster's costs.
+  // Bucket size of a run with this calibration.  Without one, by the costs of this cluster.
   absl::StatusOr<size_t> WorthwhileBytes(std::string_view algorithm, ClusterShape shape) const;
 
-  // The algorithm that sums so many bytes soonest.
+  // The fastest algorithm for a sum of `bytes`.
   std::string_view Fastest(double bytes, ClusterShape shape) const;
 
  private:

@@ -1,5 +1,5 @@
-// workload.h: what one rank computes in a training step, layer by layer, and which gradients it
-// has to exchange when.  Plain data; a net's or made up.
+// workload.h: the computation of one rank in a training step, layer by layer, and its gradients.
+// Plain data, of a net or made up.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ struct WorkloadLayer {
   double forward_s = 0, backward_s = 0;
 };
 
-// Complete behind backward of a layer, and its update needed before the next forward of its first
-// reader: the same, or where a node's work is cut into several layers the node's first.
+// Complete after backward of `layer`.  Its update is needed before forward of `first_reader`, which
+// is the same layer, or the first of a node that is cut into several.
 struct WorkloadGradient {
   size_t bytes = 0;
   int layer = 0;
@@ -24,32 +24,31 @@ struct WorkloadGradient {
 
 struct Workload {
   std::string name = {};
-  int64_t samples = 1;                           // of one rank's step
-  std::vector<WorkloadLayer> layers = {};        // as forward runs them
-  std::vector<WorkloadGradient> gradients = {};  // as backward completes them: layers descend
-  double update_s = 0;                           // of all parameters, in proportion to their bytes
-  // What a step copies between host and device because the device does not hold the net, each way.
+  int64_t samples = 1;                           // in one rank's step
+  std::vector<WorkloadLayer> layers = {};        // in the order of forward
+  std::vector<WorkloadGradient> gradients = {};  // in the order of backward: layers descend
+  double update_s = 0;                           // all parameters, in proportion to their bytes
+  // Pages that a step copies between host and device, if the device cannot hold the net.
   double paged_in_bytes = 0, paged_out_bytes = 0;
 
-  // Of a rank that is alone.
+  // A step of one rank alone.
   double step_s() const;
   double gradient_bytes() const;
 };
 
-// Layers that are all the same, with a gradient each; backward takes twice as long as forward.
+// Equal layers with a gradient each.  Backward takes twice as long as forward.
 Workload EqualLayers(int layers, double step_s, double update_s, double gradient_bytes);
 
-// Gradients that are exchanged together, behind backward of `layer` and before forward of
+// Gradients that are exchanged together, after backward of `layer` and before forward of
 // `first_reader`.
 struct WorkloadBucket {
   double bytes = 0;
   int layer = 0;
   int first_reader = layer;
 };
-// As training fits them (distributed/gradient_bucket.h), for sums of which so many bytes are worth
-// one.
+// As training fits them (distributed/gradient_bucket.h), for this worthwhile size of a sum.
 std::vector<WorkloadBucket> FitBuckets(const Workload& workload, size_t worthwhile_bytes);
-// A gradient each.
+// A bucket for each gradient.
 std::vector<WorkloadBucket> BucketsOfOne(const Workload& workload);
 
 }  // namespace gyre

@@ -92,7 +92,8 @@ class Communicator {
 };
 
 // The rank at the end of the chain of waits from `rank`.  It does not answer (kUnheard), or waits
-// for no rank that it knows (kNobody).  kNobody for a circle of ranks that all answer.
+// for no rank that it knows (kNobody).  For a circle, or kNobody, it is the first rank that
+// does not answer, else `rank`.
 int SilentRank(std::span<const int> waits_for, int rank);
 // The error for it.  `whom` is its name.
 absl::Status Silence(std::span<const int> waits_for, int silent, const std::string& whom,

@@ -22,8 +22,8 @@ class SharedMemory {
   // Creates `bytes` > 0 for this rank, zeroed and aligned to pages, and maps those of the others,
   // whose sizes may differ.  Blocks until all ranks of the host have done so, at most for the
   // communicator's time limit.
-  // Errors: those of the communicator, and ResourceExhausted on all ranks of the host if one has no
-  // room, cannot open another's, or the sum exceeds half of the host's memory.
+  // Errors: those of the communicator.  ResourceExhausted on all ranks of the host if one has no
+  // room or cannot open another's, or if all together exceed half of the host's memory.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(Communicator& communicator,
                                                               size_t bytes);
   ~SharedMemory();  // the mappings of other ranks stay

@@ -1,5 +1,5 @@
-// algorithms.h: each algorithm's constructor.  What each does is in its own file; communicator,
-// arenas and device must outlive what is made.
+// algorithms.h: the constructors of algorithms, each described in its own file.  Communicator,
+// arenas and device outlive the result.
 #pragma once
 
 #include <memory>
@@ -17,33 +17,33 @@ std::unique_ptr<Collective> NewRecursiveDoubling(Communicator& communicator, int
 std::unique_ptr<Collective> NewHalvingDoubling(Communicator& communicator, int tag);
 std::unique_ptr<Collective> NewNaive(Communicator& communicator, int tag);
 
-// In the arenas where all ranks share a host and a tensor lies there; else by messages.
+// In the arenas if all ranks share a host and the tensor is there.  Otherwise by messages.
 std::unique_ptr<Collective> NewRing(Communicator& communicator, int tag,
                                     const SharedArenas& arenas);
 
-// Has no sum.
+// Broadcast only.
 std::unique_ptr<Collective> NewBroadcast(Communicator& communicator, int tag);
 
-// Blocks until all ranks have come here; `direct`, of the same order of additions, where there is
-// no room for its memory.  Errors: InvalidArgument unless all ranks are on one host; the
-// communicator's.
+// Blocks until all ranks have called it.  Without room for its memory it is `direct`, which has the
+// same order of additions.  Errors: InvalidArgument unless all ranks are on one host, and those of
+// the communicator.
 absl::StatusOr<std::unique_ptr<Collective>> NewShared(Communicator& communicator, int tag,
                                                       const SharedArenas& arenas);
 
-// The same, of the ranks of each host.  Errors: those of NewShared.
+// Likewise, within each host.  Errors: those of NewShared.
 absl::StatusOr<std::unique_ptr<Collective>> NewHierarchical(Communicator& communicator, int tag,
                                                             const SharedArenas& arenas);
 
-// Blocks until all ranks have come here, which are processes of MPI's.  Errors: InvalidArgument if
-// they are not; the library's.
+// Blocks until all ranks have called it.  Errors: InvalidArgument unless ranks are MPI processes,
+// and those of MPI.
 absl::StatusOr<std::unique_ptr<Collective>> NewMpi(Communicator& communicator, int tag);
 
-// One of those that a selector chooses between.
+// An algorithm that a selector may choose.
 struct Member {
   std::string algorithm;
-  std::unique_ptr<Collective> sums;  // with the tag of them all
+  std::unique_ptr<Collective> sums;  // with the tag of `auto`
 };
-// Precondition: the selector's choices, "direct" and "broadcast" are among the members.
+// Precondition: members have "direct", "broadcast" and all choices of the selector.
 std::unique_ptr<Collective> NewAuto(Communicator& communicator, int tag, Selector selector,
                                     std::vector<Member> members);
 

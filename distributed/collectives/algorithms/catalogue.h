@@ -1,4 +1,4 @@
-// catalogue.h: the algorithms by name; README.md has their table.
+// catalogue.h: the algorithms by name, with their properties.  README.md has the table.
 #pragma once
 
 #include <memory>
@@ -12,74 +12,67 @@
 
 namespace gyre {
 
-// The algorithms by name, on host memory; README.md has the table.
+// The names of all algorithms.
 std::span<const std::string_view> AllreduceNames();
 
-// What sums gradients, and how.
+// How gradients are summed.
 struct AllreduceChoice {
-  std::string algorithm;  // one of the names
-  // The text of what `bench_allreduce --calibrate` has written, for "auto" and for buckets; "": a
-  // model decides.
+  std::string algorithm;  // a name
+  // Text that `bench_allreduce --calibrate` writes, for "auto" and bucket sizes, or "".
   std::string calibration = {};
-  DType wire = DType::kF32;  // as what sums of F32 in order travel (CheckWire)
-  // The program and the flags that all ranks must have alike, a line each; compared first.
+  DType wire = DType::kF32;  // wire type of sums of F32 in order (CheckWire)
+  // Program and flags, one in each line, that all ranks must share.  Compared first.
   std::string command = {};
 };
 
-// "nccl" is the ring on host memory.  arenas: may grow; must outlive the result, as the
-// communicator must.  selector: what "auto" chooses; the same on all ranks.  Errors:
-// InvalidArgument listing the names, or saying where the algorithm does not work.
+// The algorithm on host memory.  "nccl" is the ring there.  Communicator and arenas, which may
+// grow, outlive the result.  `selector` chooses for "auto", and is equal on all ranks.
+// Errors: InvalidArgument for an unknown name (lists all), or where the algorithm does not work.
 absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algorithm,
                                                           Communicator& communicator, int tag,
                                                           const SharedArenas& arenas,
                                                           const Selector& selector);
-// The same with the selector's model.
+// Likewise, with the selector's model.
 absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algorithm,
                                                           Communicator& communicator, int tag,
                                                           const SharedArenas& arenas);
 
-// The same on memory of `device`; null for a cpu, whose memory is the host's, and where the
-// algorithm or the communicator cannot: then the sum goes through host memory.  Call it and the
-// result where the communicator is called; the device must outlive the result.
-// ring: the order of additions, and so the bits, of the host's; the sum of squares is added up in
-//   another order.  Where the communicator moves that device's memory.
-// nccl: NVIDIA's library, which chooses the order.  GPUs only, one for each rank.
-// Errors: those of CheckAllreduce; Unavailable if NCCL is missing; those of the device.
+// The algorithm on memory of `device`, which outlives the result.  The communicator's thread calls
+// both.  Null for a cpu, or if algorithm or communicator cannot, so that sums use host memory.
+//   ring  if the communicator moves that memory; order and bits of the host's, but for squares
+//   nccl  GPUs only, one for each rank; NCCL chooses the order
+// Errors: those of CheckAllreduce and of the device, and Unavailable if NCCL is missing.
 absl::StatusOr<std::unique_ptr<Collective>> NewDeviceCollective(std::string_view algorithm,
                                                                 Communicator& communicator, int tag,
                                                                 Device& device);
 
-// InvalidArgument unless `algorithm` is one, and one that can sum the gradients of such a device,
-// if there is one, and of such ranks; for whoever reads its name, before ranks meet.
-// threads: the ranks are threads of one process.
+// Checks a name before ranks meet.  Errors: InvalidArgument unless it is an algorithm that can sum
+// gradients of this device, if any, and over threads of one process if `threads`.
 absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind> device,
                             bool threads = false);
 
-// InvalidArgument unless whole sums of F32 by `algorithm` can travel as `wire`
-// (Collective::CarryAs): F32, or a half.
+// Errors: InvalidArgument unless allreduce of F32 by `algorithm` can have this wire type, F32, F16
+// or BF16 (Collective::CarryAs).
 absl::Status CheckWire(std::string_view algorithm, DType wire);
 
-// InvalidArgument, naming those that have, unless `algorithm` has the halves of the sum,
-// reduce-scatter and allgather, of host memory.
+// Errors: InvalidArgument, naming others, unless `algorithm` has reduce-scatter and allgather in
+// host memory.
 absl::Status CheckHalves(std::string_view algorithm);
 
-// Device memory that NewDeviceCollective's object allocates to sum tensors of up to `bytes`.
-// Precondition: `algorithm` is one of the names.
+// Device memory that NewDeviceCollective's result allocates for tensors of up to `bytes`.
+// Precondition, here and below: `algorithm` is one of the names.
 size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks);
 
-// True if, over `hosts`, it sums a tensor that lies in SharedMemory there.
-// Precondition: `algorithm` is one of the names.
+// Whether, over `hosts`, it sums a tensor of SharedMemory in place.
 bool SumsInArenas(std::string_view algorithm, int hosts);
 
-// True if the halves of a sum cut it elsewhere than the whole sum does: the sums of squares differ
-// in their last bits.  Precondition: `algorithm` is one of the names.
+// Whether reduce-scatter cuts a tensor otherwise than allreduce, so that the last bits of the sums
+// of squares differ.
 bool CutsHalvesElsewhere(std::string_view algorithm);
 
-// Bytes sent to sum a tensor of `bytes` over `ranks`, by the rank that sends most; for the plan.
-// Where the ranks do not divide the length, ranks differ by an element: this is the mean; hosts are
-// taken to have equally many.  Of what MPI does, the least that it can; of the ring, by messages.
-// Not of "auto", but of what it chooses.
-// Precondition: `algorithm` is one of the names.
+// Bytes that the rank that sends most sends for a tensor of `bytes`, for the plan.  It is the mean
+// over ranks that differ by an element, for hosts of equal size.  For mpi the least possible, for
+// ring that of messages.  Precondition: not "auto", but its choice.
 double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks, int hosts);
 
 }  // namespace gyre

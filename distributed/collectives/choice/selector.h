@@ -1,6 +1,6 @@
-// selector.h: which algorithm is expected to sum a tensor soonest, by its bytes and the shape of
-// the cluster.  A function of the two and of a calibration's text alone, so ranks agree without
-// talking, and a run's choices can be written down.
+// selector.h: the algorithm with the shortest expected time for a tensor, by its bytes and the
+// shape of the cluster.  A pure function of both and of a calibration, so ranks agree without
+// messages and a run can record its choices.
 #pragma once
 
 #include <cstddef>
@@ -19,35 +19,32 @@ ClusterShape ShapeOf(const Communicator& communicator);
 
 class Selector {
  public:
-  // From these bytes on, to the next one's.
+  // Applies from these bytes on, up to the next choice's.
   struct Choice {
     size_t from_bytes = 0;
     std::string algorithm;
   };
 
-  // What a sum by an algorithm was measured to take, about: so long whatever its length, and more
-  // for each byte.
+  // Line through the measured times of an algorithm.
   struct Cost {
     std::string algorithm;
     double start_s = 0, byte_s = 0;
   };
 
-  // What a model of messages expects: no measurement.
+  // Chooses by the cost model.
   static Selector Modelled(ClusterShape shape);
-  // What was measured on a cluster of this shape, according to the text that WriteCalibration
-  // makes; Modelled if there is none of it.  Errors: InvalidArgument saying what is wrong with the
-  // text.
+  // Chooses by the measurements for this shape in `text`, which WriteCalibration wrote, or by the
+  // model if it has none.  Errors: InvalidArgument for the first fault of the text.
   static absl::StatusOr<Selector> Calibrated(std::string_view text, ClusterShape shape);
 
-  // costs: of any algorithms.  Precondition: the first choice is from 0 bytes on, and each begins
-  // beyond the one before.
+  // `costs` may be of any algorithms.  Precondition: choices begin with 0 bytes, and increase.
   explicit Selector(std::vector<Choice> choices, std::vector<Cost> costs = {})
       : choices_(std::move(choices)), costs_(std::move(costs)) {}
 
   const std::string& Choose(size_t bytes) const;
   const std::vector<Choice>& choices() const { return choices_; }
   const std::vector<Cost>& costs() const { return costs_; }
-  // Such as "recursive_doubling, from 8192 bytes on hierarchical".
+  // For example "recursive_doubling, from 8192 bytes on hierarchical".
   std::string Describe() const;
 
  private:
@@ -55,29 +52,26 @@ class Selector {
   std::vector<Cost> costs_;
 };
 
-// The clusters that a calibration's text ("": none) is of.  Errors: Calibrated's.
+// The shapes that a calibration's text, or "", has.  Errors: those of Calibrated.
 absl::StatusOr<std::vector<ClusterShape>> CalibratedShapes(std::string_view text);
 
-// A sum of so many bytes took so long.
 struct MeasuredSum {
   double bytes = 0, seconds = 0;
 };
-// The line through them, neither part below 0.  A byte takes the median of what it does between two
-// of them (Sen 1968): sums that a link carries at once, before its rate counts, do not count for
-// more than others.  The start is that of which the errors' squares, each over what was measured,
-// add up to the least.  Precondition: two of different bytes, and no two of the same.
+// Fits a line with no negative part.  The cost of a byte is the median slope between two sums (Sen
+// 1968).  So short sums, which a link carries at once, weigh no more than others.  The start gives
+// the least sum of squared relative errors.  Precondition: at least two sums, of different bytes.
 Selector::Cost FitCost(std::string algorithm, std::span<const MeasuredSum> sums);
 
-// From how many bytes on a sum's start is a small part of its time, so that to sum more at once
-// would hardly save any: of `algorithm` ("auto": of what the selector chooses), by its measured
-// cost, or where the selector has none by the model.
+// The bytes from which a sum's start is so small a part of its time that larger sums save little.
+// For "auto" the selector's choice.  By its measured cost, or by the model if it has none.
 size_t WorthwhileBytes(std::string_view algorithm, const Selector& selector, ClusterShape shape);
 
-// The names it may choose: those whose order of additions is promised, and that are not for tests.
+// Whether `auto` may choose it.  The order of its additions is promised, and it is not for tests.
 bool IsSelectable(std::string_view algorithm);
 
-// `text` (a calibration, or "") with choices and costs for this shape put in place of what it had.
-// Errors: Calibrated's.
+// Returns `text` (a calibration or "") with this selector's choices and costs for this shape.
+// Errors: those of Calibrated.
 absl::StatusOr<std::string> WriteCalibration(std::string_view text, ClusterShape shape,
                                              const Selector& selector);
 

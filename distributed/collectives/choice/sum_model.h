@@ -1,6 +1,6 @@
-// sum_model.h: what a sum over ranks is expected to take, by its algorithm, its bytes and the shape
-// of the cluster: the messages, the bytes over a host's link and what is added, each by what it
-// costs.  Pure functions; docs/algorithms.md has the formulas.
+// sum_model.h: the expected time of a sum, by algorithm, bytes and shape of the cluster.  It adds
+// the costs of messages, of bytes over a host's link, and of additions.  Pure functions.
+// docs/algorithms.md has the formulas.
 #pragma once
 
 #include <span>
@@ -12,23 +12,22 @@ struct ClusterShape {
   int ranks = 1, hosts = 1;
 };
 
-// Seconds.  What these are by default is of hosts as docs/benchmarks/ranks.md has them, and of TCP
-// over 10 Gbit/s between them.
+// In seconds.  The defaults are those of hosts as in docs/benchmarks/ranks.md, with TCP over 10
+// Gbit/s between them.
 struct LinkCosts {
-  double start = 2.5e-6, byte = 0.5e-9;  // of a message between two ranks of a host; of its bytes
+  double start = 2.5e-6, byte = 0.5e-9;  // a message between two ranks of a host, and its bytes
   double start_between = 30e-6, byte_between = 0.85e-9;  // likewise between two hosts
-  double wait = 0.5e-6, shared_byte = 0.15e-9;  // for the ranks of a host; a byte added in memory
-                                                // that they share
-  double each = 1e-6;     // what each message of a rank that sends many at once adds
-  double added_byte = 0;  // a byte of a message, added; 0: that is hidden under the next one's way
+  double wait = 0.5e-6, shared_byte = 0.15e-9;  // a wait for the ranks of a host, and a byte added
+                                                // in their shared memory
+  double each = 1e-6;     // added by each message of a rank that sends many at once
+  double added_byte = 0;  // a received byte, added; 0: hidden by the next message
 };
 
-// Those that the model has; of two that are as good, the first is to be chosen.
+// Algorithms of the model, in order of preference for equal times.
 std::span<const std::string_view> ModelledSums();
 
-// Of `bytes` over the ranks, which hosts have equally many of.  A line: so much whatever the bytes,
-// and so much for each.  Infinite where the algorithm is not for such a cluster, or is another's
-// with detours.  Precondition: the model has the algorithm.
+// Time of a sum of `bytes`, linear in them, with equally many ranks on each host.  Infinite if the
+// algorithm does not fit the cluster, or is a detour to another.  Precondition: the model has it.
 double SumSeconds(std::string_view algorithm, double bytes, ClusterShape shape,
                   const LinkCosts& costs);
 
