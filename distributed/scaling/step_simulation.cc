@@ -139,7 +139,7 @@ class Simulator {
 
  private:
   bool by_bucket() const { return what_.schedule == StepSchedule::kForward; }
-  // A server's tables do not follow each other: they move in blocks.
+  // Tables of a server do not wait for each other, since they move in chunks.
   LinkQueue NewQueue() const {
     const int lanes = what_.served ? static_cast<int>(what_.buckets.size()) : kScalingLanes;
     return LinkQueue(by_bucket() ? std::max(lanes, 1) : 1, /*urgent_first=*/by_bucket());
