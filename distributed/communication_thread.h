@@ -34,7 +34,6 @@ class CommunicationThread {
   template <typename Describe>
   int64_t Submit(const Describe& describe);
   absl::StatusOr<bool> Done(int64_t ticket) { return queue_.Done(ticket); }
-  // These block.
   absl::StatusOr<double> Wait(int64_t ticket);
   absl::Status Await(int64_t ticket);  // any thread
   absl::StatusOr<int64_t> WaitForMore(int64_t seen);

@@ -68,7 +68,7 @@ class Collectives {
   // Errors: Unavailable if MPI was started before or does not start.  FailedPrecondition if several
   // processes were started neither by mpirun nor by srun --mpi=pmix.  DeadlineExceeded as above.
   static absl::StatusOr<std::unique_ptr<Collectives>> StartMpi(int64_t timeout_ms = kTimeoutMs);
-  // Waits until MPI has left the other ranks.  After an error it leaves the thread behind.
+  // Waits until the library has finished with MPI.  After an error it leaves the thread behind.
   ~Collectives();
 
   int rank() const;  // in `comm`
@@ -100,9 +100,8 @@ class Collectives {
   // Rank r gets Part(count, r) of the sum.  The rest of its memory is undefined.
   Pending ReduceScatter(void* data, int64_t count, DType type, Memory memory = Memory::kHost);
 
-  // Copies take elements of any type.
-
-  // Rank r has Part(count, r) before, and all ranks have all parts after.
+  // Copies take elements of any type.  Rank r has Part(count, r) before, and all ranks have all
+  // parts after.
   Pending Allgather(void* data, int64_t count, DType type, Memory memory = Memory::kHost);
   // All ranks get the values of `root`.
   Pending Broadcast(void* data, int64_t count, DType type, int root, Memory memory = Memory::kHost);

@@ -76,8 +76,8 @@ class ProcessGroup {
 
   // Returns zeroed host memory, aligned to pages, in which ranks sum in place.  Null for one rank,
   // for an algorithm that has no use for it, and if the host has no room.  It lives as long as this
-  // object.  Blocks until all ranks have called it with the same `bytes` and all earlier operations
-  // are done.  Errors: those of Sum.
+  // object.  Blocks until all ranks have called it with equal `bytes` and earlier operations are
+  // done.  Errors: those of Sum.
   absl::StatusOr<std::byte*> Share(size_t bytes);
   // Likewise, but one memory for all ranks and for any algorithm.  Also null on several hosts.
   absl::StatusOr<std::byte*> ShareOne(size_t bytes);
@@ -113,8 +113,7 @@ class ProcessGroup {
   absl::StatusOr<double> Wait(Ticket ticket);
   // Wait on any thread, such as a stream's, without driving.  Errors: as Done's.
   absl::Status Await(Ticket ticket);
-  // Blocks until more than `seen` tickets are done, waited for or not.  Returns how many are.
-  // Errors: as Done's.
+  // Blocks until more than `seen` tickets are done, and returns how many are.  Errors: as Done's.
   absl::StatusOr<int64_t> WaitForMore(int64_t seen);
 
   // Submit and Wait for a sum of host memory, before operations in order.
@@ -124,9 +123,7 @@ class ProcessGroup {
   absl::Status CheckEqual(std::string_view what, std::string_view bytes) {
     return CheckEqual({{what, bytes}});
   }
-  // Several at once.
   absl::Status CheckEqual(std::vector<Said> said);
-  // Blocks until all ranks have come here.
   absl::Status Barrier();
   // Runs `work`, such as writing a checkpoint, on rank 0.  Blocks on all ranks until it has
   // returned, however long it takes.  Rank 0 does not count as silent meanwhile.

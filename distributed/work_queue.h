@@ -1,9 +1,7 @@
 // work_queue.h: the operations between ranks, from submission until a caller has waited for them.
-// One thread submits and waits, and another drives, or the first in its place
-// (communication_thread.h).
 //
-// All ranks submit the same in the same order.  Entries are reused, so nothing is allocated unless
-// more than ever is under way at once.
+// One thread submits, and one at a time drives (communication_thread.h).  All ranks submit the same
+// in the same order.  Nothing is allocated unless more than ever is under way at once.
 #pragma once
 
 #include <array>
@@ -74,7 +72,6 @@ class WorkQueue {
   void EndWait();
   // No work follows.
   void Close();
-  // The first error so far.
   absl::Status status();
 
   // Makes `reason` the error of the driving thread's work, if it is the first.  Any thread.
@@ -92,7 +89,6 @@ class WorkQueue {
 
   // Moves submitted work to `active`, ordered by urgency, then by ticket.
   void Take(Works& active);
-  // The reason of Abort, if any.
   absl::Status aborted();
   void Finish(Works& active, Works::iterator work);
   void Fail(const absl::Status& status);

@@ -42,21 +42,19 @@ class Collective {
   // rounds nothing.  For `direct` (CheckWire).  Precondition: no operation was started.
   void CarryAs(DType wire) { wire_ = wire; }
 
-  // Begins an operation on memory of any length, which is equal on all ranks.  `root` is that of a
-  // broadcast.  Precondition: the work that wrote the memory has finished.  Lifetime: the memory is
-  // the operation's until it is done or, after an error, until the job has ended.
-  // Errors: InvalidArgument for a sum of a type that is not real, Unimplemented for an operation
-  // that the algorithm lacks, those of allocation.
+  // Begins an operation on memory of any length, equal on all ranks.  `root` is for a broadcast.
+  // Precondition: the work that wrote the memory has finished.  Lifetime: the memory, until the
+  // operation is done or, after an error, until the job has ended.  Errors: InvalidArgument for a
+  // sum of no real type, Unimplemented if the algorithm lacks the operation, those of allocation.
   absl::Status Start(const Claim& claim, Operation operation, Tensor inout, int root = 0);
   // Advances without blocking, and adds at most one segment.  When it is done, work enqueued on any
   // stream finds the result, and *sum_of_squares is set:
-  //   allreduce       of the result, not finite if an element is not
-  //   reduce-scatter  of this rank's slice
-  //   others          0
+  //   allreduce, reduce-scatter  of the result (of this rank's slice), or not finite, as an element
+  //   others                     0
   // Errors: those of the channel and the device.  The object is then unusable.
   absl::StatusOr<Advance> Progress(double* sum_of_squares);
-  // Ends an operation, after an error or instead of Progress.  Blocks until no device uses its
-  // memory.  The object is then unusable.
+  // Ends an operation, also after an error.  Blocks until no device uses its memory.  The object is
+  // then unusable.
   virtual void Abandon() {}
 
  protected:
@@ -75,11 +73,10 @@ class Collective {
   }
   absl::Status Lacks() const;  // Unimplemented, for this operation
 
-  // For algorithms that continue once all they began is done.  Begin a message of `bytes`, in
-  // segments of at most kSegmentBytes.
+  // Begin a message of `bytes`, in segments of at most kSegmentBytes.
   absl::Status Send(const void* data, size_t bytes, int to);
   absl::Status Receive(void* data, size_t bytes, int from);
-  // Returns true once all that was begun is done.
+  // Returns true once all messages that were begun are done.
   absl::StatusOr<bool> Quiet();
   // Memory for messages that are to be added.  Kept.
   std::byte* Staging(size_t bytes);

@@ -1,6 +1,5 @@
-// reduction.h: the loops over elements that allreduce algorithms share.  They also measure the sum
-// of squares, in double, for clipping.  It is not finite if an element is not, or for an F64 beyond
-// 1e154.
+// reduction.h: the loops over elements of allreduce.  They also measure the sum of squares, in
+// double, for clipping.  It is not finite if an element is not, or for an F64 beyond 1e154.
 //
 // The order of additions depends on the length alone, not on alignment or vector width.  So the
 // same input gives the same bits on all machines.

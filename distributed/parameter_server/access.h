@@ -1,8 +1,7 @@
 // access.h: a worker's reads and updates, each of rows of one table in the caller's memory.
 //
-// Each chunk is packed by owner and staged in host memory, which messages reach.  The thread that
-// owns the compute stream uses the accesses, and the driving thread calls Progress.  Counts of
-// iterations and events synchronize them.
+// Each chunk is packed by owner and staged in host memory.  The thread of the compute stream uses
+// the accesses, and the driving thread calls Progress.  Counts and events synchronize them.
 #pragma once
 
 #include <atomic>
@@ -28,8 +27,7 @@ struct RowAccess {
 struct RowChunk {
   struct OwnerSlice {
     bool meets = false;  // whether messages are exchanged with the owner
-    // First row, if the slice is consecutive rows of the caller's memory in the wire type.  It
-    // is -1 if the slice is packed, by `places` in the index.
+    // First row of a slice of consecutive rows in the wire type.  -1: packed by `places`.
     int64_t first = -1;
     int places = 0;
     Tensor staged = {};  // the memory of messages, or that of the rank's own shard

@@ -46,7 +46,7 @@ class ParameterServer final : public Service {
     size_t chunk_bytes = kServerChunkBytes;
   };
 
-  // All arguments outlive the result.  Errors: InvalidArgument for options that exclude each other.
+  // All arguments outlive the result.  Errors: InvalidArgument for impossible options.
   static absl::StatusOr<std::unique_ptr<ParameterServer>> Create(ProcessGroup& group,
                                                                  Device& device, Stream& compute,
                                                                  const Options& options);
@@ -87,7 +87,6 @@ class ParameterServer final : public Service {
   absl::Status PreUpdate(int update);
   // `from` is written by the work enqueued so far.  Blocks until the update before has left.
   absl::Status Update(int update);
-  // Ends the iteration.
   absl::Status Clock();
   int64_t clock() const { return clock_; }
 
@@ -97,8 +96,8 @@ class ParameterServer final : public Service {
   // The sums of the rows that any rank updates, in order, in device memory.
   const Tensor& sum(int table) const { return shard_->sum(table); }
   absl::Status Apply();
-  // Sends each rank's span of host memory to all ranks.  at(rank) has one length on all ranks.  All
-  // ranks call it in the same order.  Blocks.
+  // Sends each rank's span of host memory to all ranks, which call it in one order.  The length of
+  // at(rank) is equal on all ranks.  Blocks.
   absl::Status Tell(const std::function<std::span<std::byte>(int rank)>& at);
 
   // Blocks until the updates of all ranks are applied.  All ranks call it at the same clock.
@@ -117,7 +116,6 @@ class ParameterServer final : public Service {
   absl::StatusOr<Advance> Progress(Communicator& communicator) override;
 
  private:
-  // An access of a rank, as the others are told.
   struct Declared {
     bool update = false;
     int table = 0;

@@ -1,5 +1,4 @@
 // row_index.h: the places of all rows that a rank moves, built once, in its device's memory.
-// Consecutive places are stored as a range.
 #pragma once
 
 #include <vector>
@@ -12,7 +11,7 @@ namespace gyre {
 
 class RowIndex {
  public:
-  // Returns the number of the list.  Precondition: Upload was not called.
+  // Returns a number for the places, before Upload.  Consecutive places take no memory.
   int Add(const RowList& places);
   // Blocks.  Errors: those of the device.
   absl::Status Upload(Device& device, Stream& stream);

@@ -1,19 +1,15 @@
-// shard.h: the rows of all tables that this rank owns.  A state machine that applies the updates of
-// all workers, and gathers and sends the rows that they read.  Used by one thread at a time.
+// shard.h: the rows of all tables that this rank owns.  A state machine applies the updates of
+// workers, and gathers and sends the rows that they read.  Used by one thread at a time.
 //
-// In iteration c each slice of an update arrives once, and each slice of a read is sent once.  The
-// latter answers the worker's updates of iteration c - 1, when Sync lets it.  So no rank sends
-// requests, and a worker reads its own updates.  An empty slice tells the clock of a worker that
-// reads a chunk and updates no row there.
+// Each iteration a slice of an update arrives once.  A slice of a read is sent once, as the answer
+// to the worker's updates of the iteration before, when Sync lets it.  So there are no requests.  An
+// empty slice tells the clock of a worker that reads a chunk and updates no row there.
 //
-// Order.  Chunks that workers read first (the most urgent of any worker) are applied and sent
-// first.  While about chunk_bytes of answers to a worker are under way, no other begins.  Answers
-// begin in the order of iterations.  A receiver thus waits for earlier iterations only, which
-// excludes a cycle.
-//
-// Memory.  Slices of other ranks are staged in host memory.  A device copies each through one of
-// two alternating buffers for each direction.  Slices of this rank's own worker stay on the device,
-// or are staged with stages_own.  A pass costs time for messages under way and chunks that are due.
+// Chunks that any worker reads first are applied and sent first.  No answer to a worker begins while
+// about chunk_bytes are under way.  Answers begin in the order of iterations, which excludes a cycle
+// of waits.  Slices of other ranks are staged in host memory, and a device copies them through two
+// buffers in each direction.  This rank's own slices stay on the device, unless stages_own.  A pass
+// takes time for messages under way and chunks that are due.
 #pragma once
 
 #include <array>

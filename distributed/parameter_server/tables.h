@@ -1,7 +1,4 @@
-// tables.h: the tables of a parameter server, their owners, and the rows that an access touches.
-// Plain data and pure functions.
-//
-// Terms:
+// tables.h: the tables of a parameter server, their owners, and the rows of an access.  Terms:
 //   shard   the rows of a table that one rank owns
 //   chunk   rows of a shard that move as a whole (about kServerChunkBytes of accessed rows)
 //   slice   the rows of one access in one chunk
@@ -43,7 +40,6 @@ struct TableSpec {
   size_t row_bytes() const { return static_cast<size_t>(width) * SizeOf(dtype); }
 };
 
-// Alignment of each tensor that a server allocates.
 inline constexpr size_t kServerAlignment = 256;
 
 // Rows in any order, stored as runs of consecutive rows.

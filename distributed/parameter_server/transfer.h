@@ -17,7 +17,6 @@ class Transfer {
   absl::Status Begin(Communicator& communicator, MessageKind kind, std::byte* data, size_t bytes,
                      int peer, int tag);
   bool under_way() const { return under_way_; }
-  // Bytes that are not yet transferred.
   size_t left() const { return under_way_ ? bytes_ - std::min(bytes_, done_ * kSegmentBytes) : 0; }
   // Returns true once, when it is done.  Never blocks.
   absl::StatusOr<bool> Progress(Communicator& communicator);

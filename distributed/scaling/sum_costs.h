@@ -1,5 +1,4 @@
-// sum_costs.h: the time of a sum over ranks, or of a parameter server's round trip, on a cluster.
-// By the cost model, corrected by a calibration.
+// sum_costs.h: the time of a sum or of a parameter server's round trip, by model and calibration.
 #pragma once
 
 #include <string>
@@ -28,8 +27,8 @@ class SumCosts {
 
   // The first that applies:
   //   a measured cluster    the fit of FitCost
-  //   other measured ones   the model, times measured over modelled cost of this algorithm on
-  //                         clusters of one host or of several, as this; start and bytes apart
+  //   other measured ones   the model, times measured over modelled cost of this algorithm, start
+  //                         and bytes apart, on clusters of one host or of several, as this is
   //   no measurement        the model
   // start_s is infinite if the algorithm does not suit the cluster.  Precondition: Has(algorithm).
   SumCost Of(std::string_view algorithm, ClusterShape shape) const;

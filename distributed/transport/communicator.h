@@ -51,7 +51,6 @@ class Communicator {
   virtual const void* native() const { return nullptr; }
   // Limit of the wait for a silent rank, above 0.
   virtual int64_t timeout_ms() const = 0;
-  // The largest tag.
   virtual int max_tag() const { return std::numeric_limits<int>::max(); }
   // Whether Send and Receive also accept memory of such a device.
   virtual bool moves_device_memory(DeviceKind kind) const = 0;

@@ -1,5 +1,4 @@
-// mpi_layout.h: a message of any length for MPI, which counts to 2^31 - 1.  A longer one has a type
-// of 1 MiB blocks and a rest.
+// mpi_layout.h: a message of any length for MPI, by blocks of 1 MiB and a rest beyond 2^31 - 1.
 #pragma once
 
 #include <mpi.h>

@@ -1,5 +1,4 @@
-// shared_memory_folder.h: a folder of this process for Open MPI's shared memory, which no other job
-// uses.
+// shared_memory_folder.h: a folder for this process's shared memory of Open MPI, and no other's.
 //
 // Open MPI names its segments in /dev/shm by host, user and 16 bits of mpirun's process id, and
 // opens them without O_EXCL.  Two jobs in two pid namespaces (containers, sandboxes) that share

@@ -21,7 +21,6 @@ std::unique_ptr<Collective> NewNaive(Communicator& communicator, int tag);
 std::unique_ptr<Collective> NewRing(Communicator& communicator, int tag,
                                     const SharedArenas& arenas);
 
-// Broadcast only.
 std::unique_ptr<Collective> NewBroadcast(Communicator& communicator, int tag);
 
 // Blocks until all ranks have called it.  Without room for its memory it is `direct`, which has the

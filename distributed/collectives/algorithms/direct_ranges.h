@@ -1,5 +1,5 @@
-// direct_ranges.h: the segments in which `direct` sums and measures a tensor.  A caller that uses
-// the same segments in the same order gets its sum of squares to the last bit.
+// direct_ranges.h: the segments in which `direct` measures a tensor.  A caller that measures them
+// in the same order gets its sum of squares to the last bit.
 #pragma once
 
 #include <span>
@@ -16,8 +16,7 @@ inline int64_t DirectPieceElements(size_t element_bytes) {
   return static_cast<int64_t>(kDirectPieceBytes / element_bytes);
 }
 
-// All segments of a tensor that are not empty.  Each rank's slice is cut from its start, in the
-// order of ranks.
+// All segments of a tensor that are not empty.  Slices are cut in the order of ranks.
 std::vector<ElementRange> DirectRanges(int64_t elements, size_t element_bytes, int ranks);
 
 // Returns the tensor's sum of squares.  `squares` has the result of AddAll for each DirectRanges.
