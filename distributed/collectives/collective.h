@@ -48,9 +48,10 @@ class Collective {
   // sum of no real type, Unimplemented if the algorithm lacks the operation, those of allocation.
   absl::Status Start(const Claim& claim, Operation operation, Tensor inout, int root = 0);
   // Advances without blocking, and adds at most one segment.  When it is done, work enqueued on any
-  // stream finds the result, and *sum_of_squares is set:
-  //   allreduce, reduce-scatter  of the result (of this rank's slice), or not finite, as an element
-  //   others                     0
+  // stream finds the result, and *sum_of_squares is set, not finite if an element is not:
+  //   allreduce       of the result
+  //   reduce-scatter  of this rank's slice
+  //   others          0
   // Errors: those of the channel and the device.  The object is then unusable.
   absl::StatusOr<Advance> Progress(double* sum_of_squares);
   // Ends an operation, also after an error.  Blocks until no device uses its memory.  The object is

@@ -1,15 +1,15 @@
 // shard.h: the rows of all tables that this rank owns.  A state machine applies the updates of
 // workers, and gathers and sends the rows that they read.  Used by one thread at a time.
 //
-// Each iteration a slice of an update arrives once.  A slice of a read is sent once, as the answer
-// to the worker's updates of the iteration before, when Sync lets it.  So there are no requests.  An
-// empty slice tells the clock of a worker that reads a chunk and updates no row there.
+// In each iteration a slice of an update arrives once.  A slice of a read is sent once, as the
+// answer to the worker's updates of the iteration before, when Sync lets it.  So no requests are
+// sent.  An empty slice tells the clock of a worker that reads a chunk and updates no row there.
 //
-// Chunks that any worker reads first are applied and sent first.  No answer to a worker begins while
-// about chunk_bytes are under way.  Answers begin in the order of iterations, which excludes a cycle
-// of waits.  Slices of other ranks are staged in host memory, and a device copies them through two
-// buffers in each direction.  This rank's own slices stay on the device, unless stages_own.  A pass
-// takes time for messages under way and chunks that are due.
+// Chunks that any worker reads first are applied and sent first.  No answer to a worker begins
+// while about chunk_bytes are under way.  Answers begin in the order of iterations, which excludes
+// a cycle of waits.  Slices of other ranks are staged in host memory, and a device copies them
+// through two buffers in each direction.  This rank's own slices stay on the device, unless
+// stages_own.  A pass takes time for messages under way and for chunks that are due.
 #pragma once
 
 #include <array>

@@ -37,8 +37,8 @@ struct ScalingPoint {
   double step = 0;        // a step of all ranks
   double sums = 0;        // all buckets' sums, without computation
   double exposed = 0;     // `step` minus a step on an infinitely fast network
-  double waiting = 0;     // the latter minus `alone`: stragglers
-  double efficiency = 0;  // samples in the time of a step, over those of ranks alone
+  double waiting = 0;     // the latter minus `alone`, for stragglers
+  double efficiency = 0;  // samples a second, over those of as many ranks alone
   double samples_per_second = 0;
 };
 

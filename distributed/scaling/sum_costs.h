@@ -26,10 +26,10 @@ class SumCosts {
   static bool Has(std::string_view algorithm);
 
   // The first that applies:
-  //   a measured cluster    the fit of FitCost
-  //   other measured ones   the model, times measured over modelled cost of this algorithm, start
-  //                         and bytes apart, on clusters of one host or of several, as this is
-  //   no measurement        the model
+  //   this cluster was measured           the fit of FitCost
+  //   others of one host (several) were   the model, times measured over modelled cost of this
+  //                                       algorithm there, start and bytes apart
+  //   none was                            the model
   // start_s is infinite if the algorithm does not suit the cluster.  Precondition: Has(algorithm).
   SumCost Of(std::string_view algorithm, ClusterShape shape) const;
 

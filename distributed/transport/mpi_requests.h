@@ -22,7 +22,7 @@ class MpiRequests {
   int64_t Add();
   MPI_Request& at(int64_t place) { return requests_[place]; }
   size_t size() const { return requests_.size(); }  // entries ever used
-  // Time of the last call of MPI.  A request that Test found not done was tested before it, too.
+  // Time of the last call of MPI.  A request that Test finds not done was not done then.
   std::chrono::steady_clock::time_point looked_at() const { return looked_at_; }
 
   // Returns MPI's code, and sets `status` if done.  Never blocks.  Calls MPI if this entry was
