@@ -6,8 +6,8 @@
 
 namespace gyre {
 
-// The fraction that each of `dedicated` > 0 servers owns beside `workers` > 0.  Fewer servers than
-// workers have links that carry 5/6 of a worker's (docs/algorithms.md).  Others own all.
+// The fraction that each of `dedicated` > 0 servers owns beside `workers` > 0.  If servers are
+// fewer, a server's link carries 5/6 of a worker's (docs/algorithms.md).  Otherwise they own all.
 // Source: after Jiang et al. 2020, "BytePS", section 4.1, where all links carry the same.
 double DedicatedFraction(int workers, int dedicated);
 

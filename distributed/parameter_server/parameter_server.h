@@ -2,9 +2,11 @@
 //
 // Each row has an owner, whose device memory holds it and who applies the updates to it.  A program
 // declares the accesses of one iteration once, in the order of its Reads (GeePS's virtual
-// iteration).  Rows then move in the background, those that are read first before others.  The
-// stream waits by events.  The host waits in Read for values and in Update for the send before.
-// Used by the thread that owns the stream.  docs/parameter_server.md has an example.
+// iteration).  Rows then move in the background, in the order of reads.  The stream waits by
+// events.  The host waits in Read for values, and in Update for the send before.
+//
+// All ranks make the same calls, except for accesses, of which servers have none.  Used by the
+// thread that owns the stream.  docs/parameter_server.md has an example.
 // Source: Cui et al. 2016, "GeePS", sections 3 and 4.
 #pragma once
 

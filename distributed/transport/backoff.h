@@ -1,7 +1,7 @@
 // backoff.h: how a thread waits for an event that it can only poll.  It spins, then sleeps.
 //
 // A message within a host takes microseconds, and a bucket's next gradient milliseconds.  The
-// polling thread shares its core with one that computes.
+// polling thread shares its core with a computing thread.
 #pragma once
 
 #include <chrono>

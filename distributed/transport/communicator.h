@@ -1,8 +1,8 @@
 // communicator.h: messages of bytes between ranks, over MPI or threads.
 //
 // One thread at a time calls it, except Abort.  The thread that starts MPI also finishes it.
-// Messages between two ranks with one tag arrive in order.  Only WaitFor, Barrier and Overdue
-// block, so one thread can drive, abort and bound several collectives.
+// Messages between two ranks with one tag arrive in order.  Messages do not block, so one
+// thread can drive, abort and bound several collectives.  WaitFor, Barrier and Overdue do.
 #pragma once
 
 #include <cstdint>

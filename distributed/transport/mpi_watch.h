@@ -1,7 +1,7 @@
 // mpi_watch.h: a thread that ends the process if an MPI call does not return.
 //
 // No watched call blocks.  But Open MPI 4.1 loops for ever in one after it has sent twice over a
-// TCP connection whose other end has died.  No rank can then be told.
+// TCP connection whose other end has died.  No thread can then learn of an error.
 #pragma once
 
 #include <atomic>
