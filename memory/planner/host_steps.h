@@ -1,5 +1,5 @@
-// host_steps.h: which steps of a trace can run on the host, and the search for those that are worth
-// it.  A pure function.  Private to memory.
+// host_steps.h: finds the steps that can run on the host, and searches for those that are worth it.
+// A pure function.  Private to memory.
 #pragma once
 
 #include <functional>
@@ -10,15 +10,14 @@
 
 namespace gyre {
 
-// Steps that may run on the host and save copies by it; those first that save most bytes for what
-// they move there, of equal ones those that run first.  resident: by block: it is on the device for
-// good, without a choice.
+// Steps that may run on the host and save copies by it.  Sorted by bytes saved per host byte, then
+// by step.  resident: by block, true if it must stay on the device.
 std::vector<int> HostCandidates(const AccessTrace& trace, const TraceBlocks& cut,
                                 const std::vector<std::vector<BlockTouch>>& touches,
                                 const std::vector<bool>& resident);
 
-// Tries sets: so many of the candidates, from the first on.  seconds: that an iteration takes with
-// one (by step: whether it runs on the host); without_any: with none.
+// Tries sets of the first n candidates.  seconds: of an iteration with a set (by step: on the
+// host).  without_any: seconds with none.
 void ChooseHostSteps(const AccessTrace& trace, const std::vector<int>& candidates,
                      double without_any, const std::function<double(std::vector<bool>)>& seconds);
 

@@ -1,9 +1,9 @@
-// layout_search.h: makes a short iteration's layout better by trying many that differ in little.
-// Private to memory.
+// layout_search.h: improves the layout of a short iteration by trying many small changes.  Private
+// to memory.
 //
-// The allocator of page_layout.h knows no step after the one that it is at, so it may lay what
-// lasts where something long will have to lie.  Here it is chosen first who stays between two uses
-// and how long before its step a fetch has its place; then all stays are packed at once.
+// The allocator of page_layout.h looks at one step at a time, so a lasting block may split a range
+// that a later one needs.  The search first chooses which blocks stay between two uses, and how
+// early a fetch has its memory.  Then it packs all stays at once.
 #pragma once
 
 #include <functional>
@@ -18,18 +18,18 @@ struct LayoutSearch {
   std::vector<size_t> bytes;                       // by block
   std::vector<CopySeconds> copies;                 // by block
   std::vector<bool> persistent;                    // by block
-  std::vector<bool> may_choose;                    // by block: whether it stays for good
+  std::vector<bool> may_choose;                    // by block: whether residence is a choice
   std::vector<double> seconds;                     // by step
-  size_t room = 0;                                 // bytes, for what stays for good, too
-  size_t most_resident = 0;                        // of them, for what is chosen to stay for good
+  size_t room = 0;                                 // bytes, resident blocks included
+  size_t most_resident = 0;                        // bound of resident bytes if any is chosen
 };
 
 using SecondsOfLayout =
     std::function<double(const std::vector<bool>& resident, const std::vector<Stay>& stays)>;
 
-// Begins near a layout: what stays for good, and the stays of the rest.  It asks what others take
-// that it tries; whoever is asked keeps the best.  budget: what it may cost; a layout that is
-// packed is 10, one that is not worth it 1.  Depends on its arguments alone.
+// Starts near a layout of resident blocks and the stays of the others, which takes `best` seconds.
+// Calls `seconds` for each layout it tries; the callee keeps the best.  Packing a layout costs 10
+// of `budget`, rejecting it unpacked costs 1.  Depends on its arguments alone.
 void SearchLayouts(const LayoutSearch& search, const std::vector<bool>& resident,
                    const std::vector<Stay>& stays, double best, int budget,
                    const SecondsOfLayout& seconds);

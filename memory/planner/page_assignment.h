@@ -1,8 +1,8 @@
-// page_assignment.h: which pages are in host memory and which in the file, and where.  Private to
+// page_assignment.h: puts each page in host memory or in the file, at an offset.  Private to
 // memory.
 //
-// What goes to the disk is copied twice.  So host memory is for what is copied most often, and of
-// that for what has the least time until it is read again.
+// A page on disk is copied twice.  So host memory holds the pages that are copied most often, and
+// among equals those with the least time until they are read again.
 #pragma once
 
 #include "absl/status/status.h"
@@ -10,10 +10,10 @@
 
 namespace gyre {
 
-// Gives each block that leaves with a value its page, and the plan its extents, staging and bytes
-// to and from the disk.  Pages of persistent blocks come first, for good; others share theirs over
-// time. Where limits.homes is given, persistent blocks say themselves whether they are on disk.
-// Errors: ResourceExhausted if the host memory holds no staging, or not the homes given.
+// Gives a page to each block that leaves with a value.  Fills the plan's extents, staging and disk
+// bytes.  Persistent blocks have the first pages, permanently.  Other pages share memory over time.
+// With limits.homes, persistent blocks already say whether they are on disk.
+// Errors: ResourceExhausted if host memory cannot hold the staging or the given homes.
 absl::Status GivePages(const AccessTrace& trace, const PagingLimits& limits, PagingPlan& plan);
 
 }  // namespace gyre

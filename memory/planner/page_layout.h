@@ -1,10 +1,10 @@
-// page_layout.h: which blocks are on the device in which steps, and where: an allocator's run over
-// an iteration, ahead of time.  Private to memory.
+// page_layout.h: chooses which blocks are on the device in which steps, and their offsets.  It runs
+// an allocator over an iteration ahead of time.  Private to memory.
 //
-// Step after step what it touches is given a place.  Where nothing free is long enough, blocks that
-// the step does not touch make room: those whose copies have the most time until they are read
-// again.  So a block stays as long as nobody needs its place, and its fetch may begin as soon as
-// its own is free.  Where what a step touches lies in each other's way, all of it is laid out anew.
+// Each step's blocks get memory in turn.  If no free range is long enough, blocks that the step
+// does not touch are evicted: those whose copies have most time until the next read.  So a block
+// stays until its memory is needed, and its fetch may begin once its range is free.  If the step's
+// own blocks are in the way, all blocks are evicted and the step is laid out again.
 #pragma once
 
 #include <vector>
@@ -14,34 +14,33 @@
 
 namespace gyre {
 
-// What steps do to one block.
+// A step's access to one block.
 struct BlockAccess {
   int step = 0;
-  bool reads = false;  // what is there before
+  bool reads = false;  // the value from before the step
   bool writes = false;
-  bool on_host = false;  // in the page; on the device the block is not then
+  bool on_host = false;  // in the page; the block is not on the device then
 };
 
 struct LayoutInput {
   std::vector<std::vector<BlockAccess>>
-      accesses;                     // by block, in order of steps; of pinned ones none
+      accesses;                     // by block, in order of steps; none of resident blocks
   std::vector<size_t> bytes;        // by block
   std::vector<bool> persistent;     // by block
-  std::vector<double> begins;       // by step, and the iteration's end: in seconds
+  std::vector<double> begins;       // by step, in seconds, then the end of the iteration
   std::vector<CopySeconds> copies;  // by block
   size_t begin = 0, end = 0;        // of the memory that the blocks share
 };
 
-// How it chooses where both would do.
 struct LayoutPolicy {
-  // Of free places: the one that is free for longest, so that a fetch can begin early; else the
-  // shortest that will do, so that long ones stay whole.
+  // True takes the range that is free for longest, so that a fetch can begin early.  False takes
+  // the shortest sufficient range, so that long ones stay whole.
   bool longest_free = true;
-  // To be copied: those with the most time for it; else those that are read last.
+  // True evicts blocks with the most time for their copies, false those that are read last.
   bool by_time = true;
 };
 
-// By first step.  Precondition: what each step touches fits.
+// Stays by first step.  Precondition: the blocks of each step fit.
 std::vector<Stay> LayOut(const LayoutInput& input, const LayoutPolicy& policy);
 
 }  // namespace gyre

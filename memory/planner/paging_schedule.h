@@ -1,5 +1,14 @@
-// paging_schedule.h: what waits for what: from a plan's stays to the order of an iteration's
-// copies.  A pure function; the pager executes it, and the planner predicts times by it.
+// paging_schedule.h: turns a plan's stays into the order of an iteration's copies and their waits.
+// A pure function.  The pager executes the schedule, and the planner predicts times from it.
+//
+// Steps, fetches, write-backs and host steps are four streams, each in order.  Waits:
+//   step        its fetches; the write-back of a stay whose memory it takes without a fetch
+//   fetch       the last step and write-back in its memory; the last write-back and host step of
+//               its page
+//   write-back  the last step of its stay; the last host step on its page's memory
+//   host step   the steps before it; the write-backs of its pages
+// Every wait is for work enqueued earlier.  A wait for a later host step means the iteration
+// before.
 #pragma once
 
 #include <vector>
@@ -8,50 +17,48 @@
 
 namespace gyre {
 
-// Steps are positions in the plan's order.  The iteration's steps follow one another on one stream,
-// fetches on another, write-backs on a third, what runs on the host on a fourth.  All waits are for
-// work that was enqueued before, of the iteration before where a host step comes later in this one.
+// Steps are positions in the plan's order.
 struct PagingSchedule {
   struct ScheduledFetch {
     int stay = 0;
-    int after_step = -1;  // it may begin when this step is over; -1: before the first
-    std::vector<int> after_writes = {};  // stays whose write-back must be over
-    int after_host = -1;                 // host step that must be, the last on its page
+    int after_step = -1;                 // begins after this step; -1: before the first
+    std::vector<int> after_writes = {};  // stays whose write-back it waits for
+    int after_host = -1;                 // host step that it waits for, the last on its page
   };
-  // Of plan.host_steps.
+  // By plan.host_steps.
   struct ScheduledHostStep {
-    int after_step = -1;  // as of a fetch
+    int after_step = -1;  // as for a fetch
     std::vector<int> after_writes = {};
   };
   struct ScheduledStep {
-    std::vector<int> fetches = {};  // indices: those that it waits for
-    std::vector<int> writes;  // stays: those whose write-back it waits for, whose place it takes
-    std::vector<int> write_backs;    // stays: those that begin when it is over
-    std::vector<int> fetches_after;  // indices, in order: those that are enqueued behind it
+    std::vector<int> fetches = {};   // indices of fetches that it waits for
+    std::vector<int> writes;         // stays whose memory it takes, once they are written back
+    std::vector<int> write_backs;    // stays whose write-back begins after it
+    std::vector<int> fetches_after;  // indices of fetches enqueued after it, in order
   };
-  std::vector<ScheduledFetch> fetches;  // in the order of their stream
-  std::vector<int> fetches_before;      // indices: enqueued before the first step
+  std::vector<ScheduledFetch> fetches;  // in stream order
+  std::vector<int> fetches_before;      // indices of fetches enqueued before the first step
   std::vector<ScheduledStep> steps;
-  int last_write = -1;  // a stay: whose write-back the end waits for; -1: it waits for none
+  int last_write = -1;  // stay whose write-back the end waits for; -1: none
   std::vector<ScheduledHostStep> host_steps;
-  // By stay: the host step that must be over before its write-back, the last that used that memory.
+  // By stay: the last host step on its page's memory, which its write-back waits for.
   std::vector<int> host_before_write;
 };
 
 PagingSchedule SchedulePaging(const PagingPlan& plan);
 
-// Of a block, to the device and to the host.
+// Seconds of a block's copy to the device and to the host.
 struct CopySeconds {
   double in = 0, out = 0;
 };
 CopySeconds CopySecondsOf(size_t bytes, size_t page_bytes, const PagingCosts& costs);
 
 struct PagingTimes {
-  double seconds = 0;          // from the first step's begin until all is over
-  double stalled_seconds = 0;  // of that nothing computes
+  double seconds = 0;          // from the begin of the first step to the end of the last
+  double stalled_seconds = 0;  // of these no step computes
 };
 
-// When what happens in an iteration, in seconds from its begin: one that another has gone before.
+// Times in an iteration that follows another, in seconds from its begin.
 struct PagingSpans {
   struct StepSpan {
     double begin = 0, end = 0;
@@ -60,20 +67,19 @@ struct PagingSpans {
     int stay = 0;
     double begin = 0, end = 0;
   };
-  std::vector<StepSpan> steps;    // by position; what one waits lies before its begin
-  std::vector<CopySpan> fetches;  // in the order of their stream
-  // Likewise; first those of the iteration before that end in this one: with them begin may be
-  // negative.
+  std::vector<StepSpan> steps;    // by position; a step waits before its begin
+  std::vector<CopySpan> fetches;  // in stream order
+  // In stream order.  The first ones may belong to the iteration before and begin below 0.
   std::vector<CopySpan> write_backs;
   struct HostStepSpan {
     int index = 0;
     double begin = 0, end = 0;
   };
-  std::vector<HostStepSpan> host_steps;  // likewise
+  std::vector<HostStepSpan> host_steps;  // as write_backs
 };
 
-// Each stream takes one thing at a time, and so does the disk each way; copies do not slow steps
-// down.  spans: filled where given.
+// Each stream, and the disk in each direction, does one thing at a time.  Copies do not slow steps
+// down.  Fills *spans unless null.
 PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
                          const PagingSchedule& schedule, const PagingCosts& costs,
                          PagingSpans* spans = nullptr);
