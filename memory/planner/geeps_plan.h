@@ -25,7 +25,7 @@ struct GeepsInput {
   const LayoutInput& all;      // its begin and end are ignored
   std::vector<bool> resident;  // by block: must have memory of its own
   size_t capacity_bytes = 0;   // shared by all blocks, resident ones included
-  // GeePS pins any block that the peak uses: here the last declared, or else the first.
+  // GeePS may pin any block that the peak uses.  True pins the last declared, false the first.
   bool last_first = false;
   bool may_pin_persistent = true;
   size_t most_persistent_bytes = ~size_t{0};  // resident or pinned
@@ -36,8 +36,8 @@ struct GeepsInput {
 // Precondition: the resident blocks and twice the most that a step touches of the others fit.
 std::vector<bool> PinAsGeeps(const GeepsInput& input);
 
-// Stays in the buffer, by first step.  input.accesses are of blocks that are not pinned.
-// next_fit: seeks a range from the last one on, cyclically; otherwise from the begin.
+// Stays in the buffer, by first step.  input.accesses has no pinned blocks.  With next_fit a range
+// is sought from the last one on, cyclically, otherwise from the begin.
 // Precondition: the blocks of each step fit.
 std::vector<Stay> LayOutAsGeeps(const LayoutInput& input, bool next_fit);
 

@@ -28,8 +28,8 @@ using SecondsOfLayout =
     std::function<double(const std::vector<bool>& resident, const std::vector<Stay>& stays)>;
 
 // Starts near a layout of resident blocks and the stays of the others, which takes `best` seconds.
-// Calls `seconds` for each layout it tries; the callee keeps the best.  Packing a layout costs 10
-// of `budget`, rejecting it unpacked costs 1.  Depends on its arguments alone.
+// Calls `seconds` for each layout that it packs.  The callee keeps the best.  A packing costs 10 of
+// `budget`, a layout 1.  Depends on its arguments alone.
 void SearchLayouts(const LayoutSearch& search, const std::vector<bool>& resident,
                    const std::vector<Stay>& stays, double best, int budget,
                    const SecondsOfLayout& seconds);

@@ -2,7 +2,7 @@
 // an allocator over an iteration ahead of time.  Private to memory.
 //
 // Each step's blocks get memory in turn.  If no free range is long enough, blocks that the step
-// does not touch are evicted: those whose copies have most time until the next read.  So a block
+// does not touch are evicted.  Their copies have the most time until the next read.  So a block
 // stays until its memory is needed, and its fetch may begin once its range is free.  If the step's
 // own blocks are in the way, all blocks are evicted and the step is laid out again.
 #pragma once

@@ -71,7 +71,7 @@ struct Staging {
   size_t bytes() const { return 2 * static_cast<size_t>(slots) * slot_bytes; }
 };
 
-// Device slots of 16-bit copies: one for fetches, one for write-backs.
+// Device slots of 16-bit copies.  The first is for fetches, the second for write-backs.
 struct DeviceStaging {
   size_t offset = 0;  // in the device arena
   size_t slot_bytes = 0;
@@ -106,7 +106,7 @@ struct PagingPlan {
   bool foreground = false;
   // An iteration ends when its write-backs are over, and waits for no earlier iteration.
   bool self_contained = false;
-  // Predicted for an iteration; of these seconds it waits for copies.
+  // Predicted for an iteration.  The stalled seconds, which wait for copies, are included.
   double seconds = 0, stalled_seconds = 0;
   size_t fetched_bytes = 0, written_bytes = 0;         // of an iteration
   size_t disk_read_bytes = 0, disk_written_bytes = 0;  // of these

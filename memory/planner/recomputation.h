@@ -1,11 +1,9 @@
-// recomputation.h: which steps of a trace can run again so that what they made need not lie
-// anywhere until it is read again; a plan's order with some of them; and the search for those that
-// are worth it.  A pure function.  Private to memory.
+// recomputation.h: finds steps that can run again, so that nobody stores their values until the
+// next read, and searches for those that are worth it.  A pure function.  Private to memory.
 //
-// A value is what a step wrote to some bytes.  A step may run again where everything that it reads
-// has the value that it had when the step ran first, or is made again before it, too; and where
-// what it overwrites is dead, or has its value again when all of these are over.  Values are told
-// apart byte range by byte range, as views and groups cut them.
+// A value is the result of a step's write to a byte range.  Views and groups cut the ranges.  A
+// step may run again if two conditions hold.  Each value that it reads is there again, or is made
+// again before it.  Each value that it overwrites is dead, or is there again when all reruns end.
 #pragma once
 
 #include <functional>
@@ -21,28 +19,28 @@ class Recomputation {
   // The trace outlives the result.
   Recomputation(const AccessTrace& trace, const TraceBlocks& cut);
 
-  // A step that can run again, alone: behind the longest time in which nobody reads what it made.
+  // A step that can run again by itself, after the longest pause between readers of its values.
   struct Candidate {
     int step = 0;
-    int before = 0;      // step
-    double seconds = 0;  // of it, and of those that must run before it
-    size_t bytes = 0;    // of blocks that need not be kept or copied
+    int before = 0;      // the reader that ends the pause
+    double seconds = 0;  // of the step and the steps that must run before it
+    size_t bytes = 0;    // of blocks that need not be stored or copied
   };
   const std::vector<Candidate>& candidates() const { return candidates_; }
   int steps() const { return static_cast<int>(trace_.steps.size()); }
 
-  // The trace's steps in order, and the chosen candidates, each once, before the first step that
-  // needs it behind its longest time.  What cannot run again there does not.
+  // The trace's steps in order.  Each chosen candidate runs again once, before the first step that
+  // needs it after its pause, unless it cannot run there.
   std::vector<int> Order(const std::vector<bool>& chosen) const;
 
  private:
-  // A byte range's values: by the step that wrote it.
+  // A byte range's value is the step that wrote it, or:
   static constexpr int kNothing = -1, kFromBefore = -2;
-  // Of a byte range by a step.
+  // A step's use of a byte range.
   struct Use {
     int range = 0;
-    int value = kNothing;  // that is there
-    bool reads = false;    // it
+    int value = kNothing;  // before the step
+    bool reads = false;    // this value
     bool writes = false;
   };
   class Walk;
@@ -53,7 +51,7 @@ class Recomputation {
   void FindCandidates(const TraceBlocks& cut);
 
   const AccessTrace& trace_;
-  std::vector<std::pair<int, int>> ranges_of_;  // by state: the first and one beyond
+  std::vector<std::pair<int, int>> ranges_of_;  // by state: the first range and one beyond the last
   std::vector<bool> persistent_;                // by range
   std::vector<std::vector<Use>> uses_;          // by step
   struct User {
@@ -61,13 +59,13 @@ class Recomputation {
     bool reads = false, writes = false;
   };
   std::vector<std::vector<User>> users_;  // by range
-  // By step: the last that reads what it made before nobody does for longest, and the next.
+  // By step: the readers around its longest pause.  The first may be the step itself.
   std::vector<std::pair<int, int>> pause_;
   std::vector<Candidate> candidates_;
 };
 
-// Tries orders: so many of the candidates that save most for their time, then one more or fewer.
-// seconds: that an iteration takes in an order; without_any: in the trace's.
+// Tries orders: first the n candidates that save most bytes for their time, then one more or fewer.
+// seconds: of an iteration in an order.  without_any: seconds in the trace's order.
 void ChooseOrder(const Recomputation& recomputation, double without_any,
                  const std::function<double(std::vector<int>)>& seconds);
 

@@ -1,8 +1,8 @@
-// memory_plan.h: a pure function from one iteration's access trace to where each state lies.
+// memory_plan.h: gives every state of an access trace one offset for the whole iteration.  A pure
+// function.
 //
-// Resident placement: every state has one place.  Persistent states come first, in order of
-// declaration, so that traces which declare the same persistent states agree on their offsets.  The
-// others share memory with those whose lifetimes do not overlap.
+// Persistent states come first, in order of declaration, so traces that declare the same persistent
+// states agree on their offsets.  Other states share memory if their lifetimes do not overlap.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@
 
 namespace gyre {
 
-// A state's memory, reserved from the first step that touches it, a view of it or a member of its
-// group, to the last (persistent, or in the communication arena: all steps).  One that no step
-// touches has first_step 0, last_step -1 and, in the device arena, no memory: its offset is 0.
+// A state's memory.  Its lifetime is the steps from the first to the last touch of the state, its
+// views or its group.  Persistent and communication states live in all steps.  An untouched state
+// has lifetime 0 to -1 and, in the device arena, no memory and offset 0.
 struct Placement {
   Arena arena = Arena::kDevice;
   size_t offset = 0;  // within its arena; a multiple of kPlanAlignment but for views
@@ -26,28 +26,30 @@ struct Placement {
 };
 
 struct MemoryPlan {
-  std::vector<Placement> placements;  // one for each state of the trace, views included
+  std::vector<Placement> placements;  // by state, views included
   size_t device_bytes = 0;            // extent of the device arena
   size_t communication_bytes = 0;     // extent of the communication arena
-  size_t lower_bound_bytes = 0;       // most device bytes alive at one step: no plan needs fewer
-  int peak_step = 0;                  // where that is
+  size_t lower_bound_bytes = 0;       // most device bytes alive at one step; no plan needs fewer
+  int peak_step = 0;                  // that step
 };
 
-// Errors: InvalidArgument for a malformed trace (index out of range, a view beyond its base, views
-// in a circle, a group of unlike members, more bytes than can be added up, a non-persistent state
-// read although neither an earlier step nor this one writes it or what it shares memory with),
-// naming step and state; ResourceExhausted if the device arena and reserved_bytes, what the caller
-// keeps of the same memory for itself, exceed capacity_bytes together, naming the peak step, its
-// largest states with their bytes, the capacity, and the smallest that would do.
+// reserved_bytes: of the capacity, for the caller.
+// Errors:
+//   InvalidArgument    A malformed trace, naming step and state: an index out of range, a view
+//                      beyond its base or in a circle, a group of unlike members or with a view, a
+//                      pinned state that is not persistent, more than 2^60 bytes, or a read of a
+//                      non-persistent state whose memory no step up to this one has written.
+//   ResourceExhausted  The device arena and reserved_bytes exceed capacity_bytes.  Names the peak
+//                      step, its largest states, the capacity and the smallest sufficient one.
 absl::StatusOr<MemoryPlan> PlanMemory(const AccessTrace& trace, size_t capacity_bytes,
                                       size_t reserved_bytes = 0);
 
-// The last of these errors alone.  Precondition: the plan is of this trace.
+// Errors: ResourceExhausted as above.  Precondition: the plan is of this trace.
 absl::Status CheckCapacity(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes,
                            size_t reserved_bytes);
 
-// A table for people: bytes by arena, and the largest states alive at the peak.  Precondition: the
-// plan is of this trace.
+// A table of bytes by arena and of the largest states alive at the peak.  Precondition: the plan is
+// of this trace.
 std::string Explain(const AccessTrace& trace, const MemoryPlan& plan);
 
 }  // namespace gyre

@@ -1,4 +1,4 @@
-// trace_blocks.h: a trace checked, and cut into what is placed as a whole.  Private to memory.
+// trace_blocks.h: checks a trace and cuts it into blocks.  Private to memory.
 #pragma once
 
 #include <vector>
@@ -13,10 +13,10 @@ struct TraceBlock {
   std::vector<int> members;     // states, in order of declaration
   std::vector<size_t> offsets;  // of each member, within the block
   size_t bytes = 0;             // a multiple of kPlanAlignment
-  size_t page_bytes = 0;        // likewise; less where all states in it may travel in 16 bits
+  size_t page_bytes = 0;        // likewise; about half if all its states may_narrow
   Arena arena = Arena::kDevice;
   bool persistent = false, pinned = false;
-  int first_step = 0, last_step = -1;  // that touch it; of one that none does 0 and -1
+  int first_step = 0, last_step = -1;  // that touch it; 0 and -1 if none does
 };
 
 struct TraceBlocks {
@@ -28,13 +28,13 @@ struct TraceBlocks {
   std::vector<BlockOffset> states;  // by state, views included
 };
 
-// What a step does to a block.
+// A step's use of a block.
 struct BlockTouch {
   int block = 0;
-  bool reads = false;  // what is there before; whoever writes but a part leaves the rest
+  bool reads = false;  // the value from before; a step that writes only a slice reads the rest
   bool writes = false;
 };
-// By step; each block once.
+// By step.  Each block occurs once in a step.
 std::vector<std::vector<BlockTouch>> FindTouches(const AccessTrace& trace, const TraceBlocks& cut);
 
 // Errors: InvalidArgument as of PlanMemory.
