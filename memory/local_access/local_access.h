@@ -1,6 +1,6 @@
-// local_access.h: arrays larger together than the device, for any program that has a device: it
-// says once what an iteration touches, then each access finds its arrays on the device, and the
-// rest moves behind its back.  No layer, no net; nothing else of Gyre is needed.
+// local_access.h: pages the arrays of any program that computes on a device and holds more than it.
+// The program declares once which arrays each step touches.  From then on each access finds its
+// arrays on the device, and the others move meanwhile.  No other part of Gyre is needed.
 //
 //   auto made = gyre::LocalData::Create(device, stream, {.capacity_bytes = 1 << 30});
 //   gyre::LocalData& data = *made;
@@ -16,8 +16,9 @@
 //   data.Write(*points, host.data());
 //   while (...) iterate();
 //
-// Used by the thread that owns the stream.  Source: Cui et al. 2016, "GeePS", section 4
-// (LocalAccess and PostLocalAccess, no-fetch and no-save); the plan is ours (paging_plan.h).
+// Used by the thread that owns the stream.
+// Source: Cui et al. 2016, "GeePS", section 4 (LocalAccess and PostLocalAccess, no-fetch and
+// no-save).  The plan is ours (paging_plan.h).
 #pragma once
 
 #include <memory>
@@ -37,15 +38,15 @@ enum Fetch : bool { kNoFetch = false, kFetch = true };
 enum Keep : bool { kNoKeep = false, kKeep = true };
 
 struct LocalDataOptions {
-  size_t capacity_bytes = 0;  // of device memory, for all arrays
-  PagingCosts costs = {};     // of the machine's copies, to plan by; no value depends on them
+  size_t capacity_bytes = 0;  // device memory for all arrays
+  PagingCosts costs = {};     // of the machine's copies; the plan depends on them, no value does
 };
 
 class LocalData {
  public:
   enum class Lifetime : uint8_t {
     kRun,        // has a value between iterations, which Read and Write reach
-    kIteration,  // written anew in each iteration before it is fetched
+    kIteration,  // written in each iteration before it is fetched
   };
   class Array {
    private:
@@ -54,61 +55,64 @@ class LocalData {
     const LocalData* owner_;
     int index_;
   };
-  // fetch: the step reads the value from before; else it finds anything there.
-  // keep: it changes the value, all of it where it does not fetch.  Fetched and not kept is only
-  // read, and must be left as it was; neither is scratch: there is no value afterwards.
+  // The step's use of an array:
+  //   kFetch    kKeep    changes the value
+  //   kFetch    kNoKeep  only reads the value, and must leave it as it was
+  //   kNoFetch  kKeep    finds any bytes, and writes the whole value
+  //   kNoFetch  kNoKeep  scratch: finds any bytes and leaves no value
   struct ArrayAccess {
     Array array;
     Fetch fetch = kFetch;
     Keep keep = kKeep;
   };
 
-  // The device outlives `compute`, and both the result.
+  // The device outlives `compute`, and both outlive the result.
   static std::unique_ptr<LocalData> Create(Device& device, Stream& compute,
                                            const LocalDataOptions& options);
-  // Waits until what was enqueued has finished.
+  // Blocks until all enqueued work has finished.
   ~LocalData();
   LocalData(const LocalData&) = delete;
   LocalData& operator=(const LocalData&) = delete;
 
-  // While recording.  bytes: 0 or more.  name: for people.
+  // bytes may be 0.  The name is for people.
   // Errors: FailedPrecondition after the recorded iteration.
   absl::StatusOr<Array> Declare(const std::string& name, size_t bytes,
                                 Lifetime lifetime = Lifetime::kRun);
 
-  // Whether the iteration is the first, which moves nothing: the caller enqueues no work.
+  // Whether this is the first iteration, in which the caller enqueues no work.
   bool recording() const { return pager_ == nullptr; }
 
-  // Begins a step.  Gives each array's address in device memory, from a multiple of 4096 bytes, in
-  // order; null while recording, and for 0 bytes.  Work enqueued on the stream from now to
-  // PostLocalAccess may touch them, and nothing else that is declared.  Enqueues waits for copies;
-  // the host waits for nothing.
-  // seconds: what the work takes, for the plan to know what copies can hide behind; looked at while
-  // recording alone.  Left out it is 0: of the plans the one that copies fastest is taken.
-  // Errors, after which nothing has changed: FailedPrecondition inside of a step, or unless it is
-  // the recorded iteration's next, with what was expected and what came; InvalidArgument for an
-  // array of another LocalData, twice, fetched without a value, or of Lifetime::kRun and scratch.
-  // Those of work that failed, for good.
+  // Begins a step.  Returns the device addresses of the arrays, in order, multiples of 4096.  They
+  // are null while recording, and for 0 bytes.  Work enqueued on the stream before PostLocalAccess
+  // may touch these arrays and no other declared ones.  Enqueues waits for copies, does not block.
+  // `seconds` is the duration of the work, which copies can hide behind.  Only recording uses it.
+  // With 0 for all steps, the plan with the fastest copies wins.
+  // Errors, which change nothing:
+  //   FailedPrecondition  inside a step, or not the recorded iteration's next access; says both
+  //   InvalidArgument     an array of another LocalData, an array twice, a fetch without a value,
+  //                       or scratch of Lifetime::kRun
+  // Errors of failed work come out too, and last.
   absl::StatusOr<std::vector<std::byte*>> LocalAccess(const std::string& step,
                                                       const std::vector<ArrayAccess>& accesses,
                                                       double seconds = 0);
-  // Ends it.  Errors: FailedPrecondition outside of one; those of work that failed.
+  // Ends the step.  Errors: FailedPrecondition outside a step, and those of failed work.
   absl::Status PostLocalAccess();
 
-  // Ends the iteration.  The recorded one's makes the plan and takes the memory that it needs.
-  // Errors: FailedPrecondition before the last recorded step, or inside of one; while recording
-  // PlanPaging's, ResourceExhausted by name where a step does not fit, and the device's: then there
-  // is no plan, and recording is not over.
+  // Ends the iteration.  After the recorded one, makes the plan and allocates its memory.
+  // Errors: FailedPrecondition inside a step or before the last recorded one.  While recording,
+  // PlanPaging's (ResourceExhausted if a step does not fit) and the device's, after which there is
+  // no plan and recording goes on.
   absl::Status FinishIteration();
 
-  // The whole value of an array, to or from host memory, between iterations; blocks until all
-  // work has finished.  Before the first Write it is unspecified.  `compute` may not be captured.
-  // Errors: FailedPrecondition while recording, in an iteration, or for Lifetime::kIteration;
-  // InvalidArgument for an array of another LocalData; those of work that failed.
+  // Copy the whole value of an array to or from host memory, between iterations.  Block until all
+  // work has finished.  Before the first Write a value is unspecified.
+  // Precondition: `compute` is not being captured.
+  // Errors: FailedPrecondition while recording, in an iteration, or for Lifetime::kIteration.
+  // InvalidArgument for an array of another LocalData.  Errors of failed work.
   absl::Status Read(Array array, void* to);
   absl::Status Write(Array array, const void* from);
 
-  // Where all lies when, and what an iteration is expected to copy.  Precondition: !recording().
+  // Precondition: !recording().
   const PagingPlan& plan() const { return plan_; }
 
  private:
@@ -128,13 +132,13 @@ class LocalData {
   const LocalDataOptions options_;
   AccessTrace trace_;
   std::vector<std::vector<ArrayAccess>> accesses_;  // by step
-  std::vector<bool> has_value_;                     // by array: at this point of the recording
+  std::vector<bool> has_value_;                     // by array: so far in the recording
   PagingPlan plan_;
   Buffer arena_, pages_;
   std::unique_ptr<Pager> pager_;                    // null while recording
   std::vector<std::vector<std::byte*>> addresses_;  // by step and access
   int next_ = 0;                                    // step
-  bool open_ = false;                               // the one before it
+  bool open_ = false;                               // the step before it
 };
 
 }  // namespace gyre

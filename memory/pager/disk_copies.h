@@ -1,9 +1,8 @@
-// disk_copies.h: the copies of a plan some of whose pages are on disk.  Private to memory.
+// disk_copies.h: the copies of a plan with pages on disk.  Private to memory.
 //
-// A stream cannot wait for a file, a thread can: one fetches, one writes back, each in the order in
-// which it is told, with a stream and a queue of transfers of its own, and slots of staging between
-// the two.  The thread that tells them waits for one thing alone: an event must be recorded before
-// a stream is told to wait for it, or before it is recorded again.
+// A stream cannot wait for a file, but a thread can.  One thread fetches and one writes back, each
+// in call order.  Each has its own stream, PageQueue and staging slots between the two.  The caller
+// waits only for an event to be recorded, before a stream waits for it or it is recorded again.
 #pragma once
 
 #include <condition_variable>
@@ -24,36 +23,39 @@ namespace gyre {
 
 class DiskCopies {
  public:
-  // All outlive it.
+  // All referents outlive the DiskCopies.
   struct PagingContext {
     const PagingPlan& plan;
     const PagingSchedule& schedule;
     PageFile& file;
     const PageCopies& copies;
     std::byte* pages;
-    const Event& begun;                                  // the iteration
+    const Event& begun;                                  // the iteration; recorded by the caller
     const std::vector<std::unique_ptr<Event>>& over;     // by step; recorded by the caller
-    const std::vector<std::unique_ptr<Event>>& fetched;  // by fetch, recorded here
-    const std::vector<std::unique_ptr<Event>>& written;  // by stay: it has left the device; here
+    const std::vector<std::unique_ptr<Event>>& fetched;  // by fetch; recorded here
+    const std::vector<std::unique_ptr<Event>>& written;  // by stay, when it left the device; here
   };
   static absl::StatusOr<std::unique_ptr<DiskCopies>> Create(Device& device,
                                                             const PagingContext& context);
   DiskCopies(const DiskCopies&) = delete;
   DiskCopies& operator=(const DiskCopies&) = delete;
-  ~DiskCopies();  // finishes what it was told
+  ~DiskCopies();  // finishes all jobs
 
-  // Errors of all: the first of a copy, of what it waited for, or of the file; it stays.
-  // Once `begun` is recorded.  From now on homes are not the caller's.
+  // Errors of all calls: the first of a copy, of work that it waited for, or of the file.  It
+  // stays.
+
+  // Takes the homes from the caller.  Precondition: `begun` is recorded.
   absl::Status BeginIteration();
-  // Once `over` of what they wait for is recorded.
+  // Precondition: `over` is recorded for each step that the copy waits for.
   absl::Status Fetch(int index);
   absl::Status WriteBack(int stay);
   // Block until the event of the last Fetch or WriteBack of it is recorded.
   absl::Status AwaitFetch(int index);
   absl::Status AwaitWriteBack(int stay);
-  // Blocks until all copies are over, and all homes on disk have been found as they were written.
+  // Blocks until all copies are over and the checksums of all homes on disk have been checked.
+  // The caller then has the homes.
   absl::Status BringHome();
-  // Blocks until all copies are over; who has homes is the next one's affair, null: nobody's.
+  // Blocks until all write-backs are over.  Tells `next`, unless null, who has the homes.
   absl::Status HandOver(DiskCopies* next);
 
  private:
@@ -61,19 +63,19 @@ class DiskCopies {
   struct Job {
     What what = What::kCopy;
     int index = 0;  // of the fetch or stay
-    struct Write {  // that must be over
+    struct Write {  // a write-back, which must have been done so many times
       int stay = 0;
       int64_t times = 0;
-      bool in_file = false;  // else it need only have left the device
+      bool in_file = false;  // done when in the file, otherwise when off the device
     };
     std::vector<Write> after = {};
-    int64_t takes = 0;  // of homes, likewise
+    int64_t takes = 0;  // of homes; so many must have been done
   };
   struct PageSegment {
     int index = 0;
     int stay = 0;
-    size_t at = 0, bytes = 0;  // of the page
-    int slot = -1;             // none if the page is in host memory
+    size_t at = 0, bytes = 0;  // range of the page
+    int slot = -1;             // -1: the page is in host memory
     bool last = false;
   };
   struct Lane {
@@ -82,7 +84,7 @@ class DiskCopies {
     std::vector<std::unique_ptr<Event>> copied;  // by slot
     std::byte* slots = nullptr;
     std::deque<Job> jobs;
-    int64_t told = 0, finished = 0;  // kFinish
+    int64_t told = 0, finished = 0;  // kFinish jobs
     std::thread thread;
   };
   // A job being cut into segments.
@@ -94,7 +96,7 @@ class DiskCopies {
   explicit DiskCopies(const PagingContext& context);
   absl::Status Tell(Lane& lane, Job job);
   absl::Status Finish(Lane& lane);
-  // The lane's next job if it may begin.  wait: until there is one; then none is the end.
+  // The lane's next job if it may begin.  With `wait` blocks for one, and none means the end.
   std::optional<Cut> Next(Lane& lane, bool wait);
   bool MayBegin(const Job& job) const;
   template <typename Condition>
@@ -118,15 +120,15 @@ class DiskCopies {
   }
 
   const PagingContext context_;
-  bool homes_are_out_ = true;                   // with the caller, when none is at work
-  int64_t takes_ = 0;                           // how often they were taken from it
-  std::vector<int64_t> fetches_, write_backs_;  // how often it was told
+  bool homes_are_out_ = true;                   // the caller has them; no job is left
+  int64_t takes_ = 0;                           // times that they were taken from the caller
+  std::vector<int64_t> fetches_, write_backs_;  // jobs so far, by fetch and by stay
   std::mutex mutex_;                            // of all below, and of lanes' jobs and counts
   std::condition_variable changed_;
   bool stopping_ = false;
   absl::Status status_;
-  std::vector<int64_t> fetched_, left_, stored_;  // how often it has been done
-  int64_t taken_ = 0;                             // likewise
+  std::vector<int64_t> fetched_, left_, stored_;  // jobs done
+  int64_t taken_ = 0;                             // takes done
   Lane in_, out_;
 };
 

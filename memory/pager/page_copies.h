@@ -1,6 +1,6 @@
-// page_copies.h: one copy between a block on the device and its page: as it is or, of a block that
-// travels in 16 bits, converted on the device, by segments through the plan's staging.  All that
-// come in are given one stream, all that go out another: each way has one slot, used in order.
+// page_copies.h: copies between a block on the device and its page.  A 16-bit copy is converted on
+// the device, in segments through the plan's device staging.  Each direction has one slot, used in
+// order, so all fetches must use one stream and all write-backs another.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace gyre {
 
-// Conversions between F32 and 16 bits: `count` numbers of device memory, enqueued on the stream.
-// Whoever has kernels gives them, and says by them which 16 bits; memory knows of none.
+// Convert `count` numbers in device memory between F32 and 16 bits.  Enqueue on stream.  The
+// caller's kernels choose the 16-bit type.
 struct NarrowKernels {
   using Convert = std::function<absl::Status(Stream& stream, const std::byte* from, std::byte* to,
                                              int64_t count)>;
@@ -22,16 +22,16 @@ struct NarrowKernels {
 
 class PageCopies {
  public:
-  // plan and arena (of its device memory) outlive it.  kernels: needed if the plan rounds.
+  // plan and arena (its device memory) outlive the result.  A plan that rounds needs kernels.
   PageCopies(const PagingPlan& plan, std::byte* arena, NarrowKernels kernels);
 
-  // Of the stay's page the `bytes` from `at` on, which lie at `host`; a page ends with what no
-  // number has.  Enqueue on stream.
+  // Copy `bytes` of the stay's page, from offset `at` on, from or to `host`.  Padding at the end of
+  // a 16-bit page is not copied.  Enqueue on stream.
   absl::Status In(Stream& stream, int stay, size_t at, const std::byte* host, size_t bytes) const;
   absl::Status Out(Stream& stream, int stay, size_t at, std::byte* host, size_t bytes) const;
 
  private:
-  // Calls segment(offset in the page, bytes) for what fits a slot, until the end or an error.
+  // Calls segment(offset in the page, bytes) for each slot of bytes, until the end or an error.
   template <typename Segment>
   absl::Status ForEachSegment(const PagedBlock& block, size_t at, size_t bytes,
                               Segment segment) const;

@@ -64,8 +64,8 @@ class Recomputation {
   std::vector<Candidate> candidates_;
 };
 
-// Tries orders: first the n candidates that save most bytes for their time, then one more or fewer.
-// seconds: of an iteration in an order.  without_any: seconds in the trace's order.
+// Tries orders with the n candidates that save most bytes for their time, then one more or fewer.
+// `seconds` predicts an iteration in an order.  `without_any` is its result for the trace's order.
 void ChooseOrder(const Recomputation& recomputation, double without_any,
                  const std::function<double(std::vector<int>)>& seconds);
 

@@ -1,5 +1,5 @@
-// paging_text.h: a plan of paging for people: what is where and when, the largest first, and what
-// it is expected to cost.  Pure functions.
+// paging_text.h: tables of a plan of paging for people, with its blocks and its predicted times.
+// Pure functions.
 #pragma once
 
 #include <string>
@@ -8,29 +8,29 @@
 
 namespace gyre {
 
-// Where a block is that is not on the device for good, between its stays there.
+// Location of a block's value between its stays on the device.
 enum class Elsewhere : uint8_t {
-  kNowhere,  // nobody needs its value then
+  kNowhere,  // nobody needs the value
   kHost,
   kDisk,
-  kMadeAgain,  // nowhere: a step that runs again makes its value
+  kMadeAgain,  // nowhere; a step runs again and makes the value
 };
 Elsewhere WhereBetween(const PagingPlan& plan, int block);
 
-// A table by where blocks are; then the largest ones with their bytes and the steps, by position,
-// that find them on the device.  Precondition: the plan is of this trace.
+// A table of blocks by location, then of the largest blocks with their bytes and their stays, by
+// position.  Precondition: the plan is of this trace.
 std::string DescribePlaces(const AccessTrace& trace, const PagingPlan& plan);
 
-// What an iteration is expected to take, with all in memory too, what it waits for copies, what
-// copies and what runs again.
+// The predicted time of an iteration, paged and all in memory, its waits, its copies and its steps
+// that run on the host or again.
 std::string DescribeTimes(const AccessTrace& trace, const PagingPlan& plan,
                           const PagingCosts& costs);
 
-// Of what steps find rounded to 16 bits: what runs in which order and which values leave and come
-// back.  Plans of one trace and one text give the same bits; "": nothing is rounded.
+// The order of steps and the stays of blocks with 16-bit copies.  Plans of one trace with equal
+// texts give equal bits.  "" if nothing is rounded.
 std::string RoundingText(const PagingPlan& plan);
 
-// Of all steps, each once: what an iteration takes that waits for nothing.
+// Seconds of all steps, each once, without waits.
 double WorkSeconds(const AccessTrace& trace);
 
 }  // namespace gyre

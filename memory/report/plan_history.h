@@ -1,6 +1,5 @@
-// plan_history.h: what an iteration is expected to hold in device memory when, and what runs when:
-// of a plan with one place for each state, or of one that pages.  Plain data, for the picture
-// (plan_picture.h).  Pure functions.
+// plan_history.h: predicts an iteration's device memory, steps and copies over time, for a resident
+// or a paged plan.  Plain data for plan_picture.h.  Pure functions.
 #pragma once
 
 #include <string>
@@ -10,7 +9,7 @@
 
 namespace gyre {
 
-// What people tell states by.
+// Kinds of states, as people name them.
 struct StateKinds {
   std::vector<std::string> names;  // "parameters", ...
   std::vector<int> of;             // by state of the trace; a view has its root's
@@ -27,16 +26,16 @@ struct PlanHistory {
   struct Span {
     std::string name;
     double begin = 0, end = 0;  // seconds; begin is not negative
-    size_t bytes = 0;           // that are copied
-    bool again = false;         // a step that has run before
+    size_t bytes = 0;           // copied, or moved by a host step
+    bool again = false;         // the step has run before
   };
-  // Each in order, none over another.
+  // Each in order, without overlap.
   std::vector<Span> steps = {}, fetches = {}, write_backs = {}, host_steps = {};
   double seconds = 0;          // of the iteration
   double stalled_seconds = 0;  // of these no step runs
 };
 
-// Preconditions: the plan is of the trace, as are the kinds; the same costs.
+// Precondition: plan and kinds are of the trace, and the plan was made with these costs.
 PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const MemoryPlan& plan);
 PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const PagingPlan& plan,
                       const PagingCosts& costs);

@@ -33,7 +33,7 @@ struct MemoryPlan {
   int peak_step = 0;                  // that step
 };
 
-// reserved_bytes: of the capacity, for the caller.
+// The caller uses reserved_bytes of the capacity itself.
 // Errors:
 //   InvalidArgument    A malformed trace, naming step and state: an index out of range, a view
 //                      beyond its base or in a circle, a group of unlike members or with a view, a

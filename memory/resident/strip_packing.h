@@ -25,8 +25,7 @@ struct Packing {
 // Cost: at most 4 items^2 comparisons, for nets far fewer.  The 40,000 items of 10,000 layers take
 // a third of a second.
 // Source: Pisarchyk & Lee 2020, arXiv:2001.03288, "Greedy by Size for Offset Calculation" and
-// "Greedy by Breadth".  Two more orders are tried, by area and by duration.  The lowest result
-// wins.
+// "Greedy by Breadth".  Also tried: breadth with ties by duration, and area.  The lowest wins.
 Packing PackBlocks(std::span<const PackItem> items);
 
 // Bytes alive at each step in [0, steps).  Precondition: every last_step < steps.

@@ -42,11 +42,11 @@ struct TraceStep {
   std::string name;
   std::vector<TraceTouch> touches = {};
   double seconds = 0;  // duration of its work; used only by paging
-  // It may run again later in the iteration: it makes the same bits of its output from its input,
-  // and changes nothing else.
+  // It may run again later in the iteration.  It then makes the same bits from the same input, and
+  // changes nothing else.
   bool repeatable = false;
   // Bytes of host memory that it moves if it runs on the host, which give its duration there.  It
-  // then works on pages and leaves pinned states alone.  0: it cannot run on the host.
+  // then works on pages and leaves pinned states alone.  With 0 it cannot run on the host.
   size_t host_bytes = 0;
 };
 

@@ -1,5 +1,5 @@
-// disk_speeds.h: how fast a disk takes pages and gives them back, measured as the pager uses it:
-// transfers of slots of staging, as many at once, with their checksums.
+// disk_speeds.h: measures a disk's speeds as the pager uses it, with all staging slots in flight
+// and checksums.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ struct DiskSpeeds {
   double read_bytes_per_s = 0, write_bytes_per_s = 0;
 };
 
-// In a file of its own in `folder`, of about `bytes` (1 or more) and gone afterwards.  Takes no
-// more than half a second, but for transfers under way.  slots: memory of half the staging's bytes.
+// Uses a file of about `bytes` (1 or more) in `folder`, gone afterwards.  Blocks for at most half a
+// second and the transfers then under way.  `slots` is memory of half the staging.
 // Errors: those of PageFile::Create and PageQueue.
 absl::StatusOr<DiskSpeeds> MeasureDisk(const std::string& folder, const Staging& staging,
                                        std::byte* slots, size_t bytes);

@@ -1,9 +1,9 @@
-// page_file.h: a file without a name that holds pages for as long as the process lives, past the
-// system's cache where the file system allows it, each sector with a checksum in memory.
+// page_file.h: an unnamed file of pages, gone with the process.  Transfers bypass the system's
+// cache if the file system can.  Memory holds a checksum of each sector.
 //
-// It begins with homes, which are mapped as well: who has them may read there, and write once it
-// has said so (Release). Transfers of different sectors may run on several threads, each with a
-// queue of its own.
+// Homes come first in the file and are also mapped.  Their owner may read the mapping, and may
+// write it after Release.  Several threads may transfer different sectors, each with its own
+// PageQueue.
 #pragma once
 
 #include <liburing.h>
@@ -22,12 +22,12 @@ namespace gyre {
 
 class PageFile {
  public:
-  // Places, bytes and memory of transfers are multiples of it.  So are a drive's own sectors.
+  // Offset, size and memory address of a transfer are multiples of this, and so of a drive's
+  // sector.
   static constexpr size_t kSectorBytes = 4096;
 
-  // In `folder`, all of its space reserved: nothing that is written later finds the disk full.
-  // Errors: ResourceExhausted if there is not enough; else what absl::ErrnoToStatusCode knows; both
-  // name the folder.
+  // Makes a file in `folder` and reserves its space, so that no later write finds the disk full.
+  // Errors, which name the folder: ResourceExhausted if space lacks, otherwise the errno's status.
   static absl::StatusOr<std::unique_ptr<PageFile>> Create(const std::string& folder, size_t bytes,
                                                           size_t home_bytes);
   PageFile(const PageFile&) = delete;
@@ -36,10 +36,11 @@ class PageFile {
 
   size_t bytes() const { return sectors_.size() * kSectorBytes; }
   size_t home_bytes() const { return home_bytes_; }
-  // Of home_bytes(); null if there are none.  All zeros at first.
+  // The mapping, of home_bytes() zeros at first.  Null if there are none.
   std::byte* homes() const { return homes_; }
-  // From now on, as at first, homes may be changed through the mapping: what is read next is taken
-  // as it is, and is what later reads must find.  No transfer of homes is under way then.
+  // Lets the owner of homes change them through the mapping, as at first.  The next read of a home
+  // accepts any bytes, and later reads must find the same.
+  // Precondition: no transfer of homes is under way.
   void Release();
 
  private:
@@ -53,30 +54,31 @@ class PageFile {
 
   const std::string folder_;
   const int fd_;
-  std::vector<std::optional<uint32_t>> sectors_;  // CRC-32s; of homes also unknown
+  std::vector<std::optional<uint32_t>> sectors_;  // CRC-32s; a home's may be unknown
   const size_t home_bytes_;
   std::byte* homes_ = nullptr;
 };
 
-// Transfers under way, by io_uring where the kernel has it and lets us; else each is over when it
-// has begun.  Used by one thread.  The file outlives it.
+// Transfers of pages, by io_uring if the kernel has and allows it.  Otherwise each transfer is over
+// when Read or Write returns.  Used by one thread.  The file outlives the queue.
 class PageQueue {
  public:
-  // Of up to `slots` transfers at once.  plain: without io_uring.
+  // Takes up to `slots` transfers at once.  With `plain`, does not use io_uring.
   PageQueue(PageFile& file, int slots, bool plain = false);
   PageQueue(const PageQueue&) = delete;
   PageQueue& operator=(const PageQueue&) = delete;
-  ~PageQueue();  // all is over then
+  ~PageQueue();  // waits for all transfers
 
-  // Begins one, in a slot without one.  The memory stays as it is until it is over.
+  // Begin a transfer in a free slot.  The caller leaves the memory alone until Await.
   void Read(int slot, size_t offset, std::byte* to, size_t bytes) {
     Begin({.offset = offset, .memory = to, .bytes = bytes, .reads = true}, slot);
   }
   void Write(int slot, size_t offset, std::byte* from, size_t bytes) {
     Begin({.offset = offset, .memory = from, .bytes = bytes, .reads = false}, slot);
   }
-  // Waits until the slot's is over; checks what was read.  Errors: DataLoss for other bytes than
-  // were written, or for fewer; those of the system; all name the file's folder and the place.
+  // Blocks until the slot's transfer is over, and checks the bytes read.
+  // Errors: DataLoss for other or fewer bytes than were written, and those of the system.  All name
+  // the folder and the offset.
   absl::Status Await(int slot);
 
   bool plain() const { return ring_ == nullptr; }
@@ -89,8 +91,8 @@ class PageQueue {
     bool reads = false;
     size_t done = 0;  // bytes
     bool over = true;
-    bool retried = false;  // not as a direct transfer
-    int error = 0;         // errno, or that the file is shorter
+    bool retried = false;  // through the system's cache
+    int error = 0;         // errno, or -1 for a file that is too short
   };
   struct CloseRing {
     void operator()(io_uring* ring) const;

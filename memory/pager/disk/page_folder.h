@@ -1,7 +1,5 @@
-// page_folder.h: where a file of pages is unless somebody says so: on a disk of this host.
-//
-// Pages in memory (tmpfs) would be host memory again, and over a network each step would wait for
-// another machine.
+// page_folder.h: the default folder of a page file, on a disk of this host.  On tmpfs its pages
+// would be host memory again.  Over a network, each step would wait for another machine.
 #pragma once
 
 #include <string>
@@ -10,9 +8,9 @@
 
 namespace gyre {
 
-// `near`, or the first folder above it that exists, if that is on a disk of this host; else the
-// first of $TMPDIR, /var/tmp and /tmp that is, and may be written to.
-// Errors: FailedPrecondition with all of them and what each is on.
+// Returns `near` (or the first folder above it that exists), $TMPDIR, /var/tmp or /tmp.  The first
+// that is writable and on a disk of this host wins.
+// Errors: FailedPrecondition, which says of each why not.
 absl::StatusOr<std::string> DefaultPageFolder(const std::string& near);
 
 }  // namespace gyre
