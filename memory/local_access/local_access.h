@@ -16,9 +16,8 @@
 //   data.Write(*points, host.data());
 //   while (...) iterate();
 //
-// Used by the thread that owns the stream.
-// Source: Cui et al. 2016, "GeePS", section 4 (LocalAccess and PostLocalAccess, no-fetch and
-// no-save).  The plan is ours (paging_plan.h).
+// Used by the thread that owns the stream.  The plan is ours (paging_plan.h).
+// Source: Cui et al. 2016, "GeePS", section 4 (LocalAccess, PostLocalAccess, no-fetch, no-save).
 #pragma once
 
 #include <memory>
@@ -69,13 +68,11 @@ class LocalData {
   // The device outlives `compute`, and both outlive the result.
   static std::unique_ptr<LocalData> Create(Device& device, Stream& compute,
                                            const LocalDataOptions& options);
-  // Blocks until all enqueued work has finished.
-  ~LocalData();
+  ~LocalData();  // blocks until all enqueued work has finished
   LocalData(const LocalData&) = delete;
   LocalData& operator=(const LocalData&) = delete;
 
-  // bytes may be 0.  The name is for people.
-  // Errors: FailedPrecondition after the recorded iteration.
+  // `bytes` may be 0.  Errors, by name: FailedPrecondition after the recorded iteration.
   absl::StatusOr<Array> Declare(const std::string& name, size_t bytes,
                                 Lifetime lifetime = Lifetime::kRun);
 
@@ -88,10 +85,10 @@ class LocalData {
   // `seconds` is the duration of the work, which copies can hide behind.  Only recording uses it.
   // With 0 for all steps, the plan with the fastest copies wins.
   // Errors, which change nothing:
-  //   FailedPrecondition  inside a step, or not the recorded iteration's next access; says both
+  //   FailedPrecondition  inside a step, or not the next recorded access (the message has both)
   //   InvalidArgument     an array of another LocalData, an array twice, a fetch without a value,
   //                       or scratch of Lifetime::kRun
-  // Errors of failed work come out too, and last.
+  // Errors of failed work are final.
   absl::StatusOr<std::vector<std::byte*>> LocalAccess(const std::string& step,
                                                       const std::vector<ArrayAccess>& accesses,
                                                       double seconds = 0);
@@ -105,15 +102,14 @@ class LocalData {
   absl::Status FinishIteration();
 
   // Copy the whole value of an array to or from host memory, between iterations.  Block until all
-  // work has finished.  Before the first Write a value is unspecified.
-  // Precondition: `compute` is not being captured.
-  // Errors: FailedPrecondition while recording, in an iteration, or for Lifetime::kIteration.
-  // InvalidArgument for an array of another LocalData.  Errors of failed work.
+  // work has finished.  Values are unspecified before Write.  Precondition: no capture of
+  // `compute`. Errors: FailedPrecondition while recording, in an iteration, or for
+  // Lifetime::kIteration. InvalidArgument for an array of another LocalData.  Errors of failed
+  // work.
   absl::Status Read(Array array, void* to);
   absl::Status Write(Array array, const void* from);
 
-  // Precondition: !recording().
-  const PagingPlan& plan() const { return plan_; }
+  const PagingPlan& plan() const { return plan_; }  // Precondition: !recording()
 
  private:
   LocalData(Device& device, Stream& compute, const LocalDataOptions& options)

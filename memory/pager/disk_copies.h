@@ -41,8 +41,7 @@ class DiskCopies {
   DiskCopies& operator=(const DiskCopies&) = delete;
   ~DiskCopies();  // finishes all jobs
 
-  // Errors of all calls: the first of a copy, of work that it waited for, or of the file.  It
-  // stays.
+  // Errors of all calls: the first of a copy, of work that it waited for, or of the file.
 
   // Takes the homes from the caller.  Precondition: `begun` is recorded.
   absl::Status BeginIteration();
@@ -52,8 +51,7 @@ class DiskCopies {
   // Block until the event of the last Fetch or WriteBack of it is recorded.
   absl::Status AwaitFetch(int index);
   absl::Status AwaitWriteBack(int stay);
-  // Blocks until all copies are over and the checksums of all homes on disk have been checked.
-  // The caller then has the homes.
+  // Blocks until copies are over and homes on disk are checked, then gives homes to the caller.
   absl::Status BringHome();
   // Blocks until all write-backs are over.  Tells `next`, unless null, who has the homes.
   absl::Status HandOver(DiskCopies* next);

@@ -6,9 +6,8 @@
 // them.  Its allocator goes through the steps' blocks in order, ahead of the running step as far
 // as the buffer allows.  A block leaves when no step refers to it any longer.
 //
-// Differences from the original:
-//   allocator         runs ahead of time, as if copies took no time; the original runs with the
-//                     steps, so it fragments and waits
+// Differences from GeePS, whose allocator runs with the steps, so it fragments and waits:
+//   allocator         runs ahead of time, as if copies took no time
 //   no free range     all blocks leave and the step is laid out again
 //   pinned parameter  no copy in the buffer, since nobody else writes it
 //   needless copies   found here (overwritten, clean or dead values); GeePS's callers name them
@@ -31,8 +30,7 @@ struct GeepsInput {
   size_t most_persistent_bytes = ~size_t{0};  // resident or pinned
 };
 
-// By block: resident or pinned.  Persistent blocks count as GeePS's parameters, others as its
-// local data.
+// By block: resident or pinned.  Persistent blocks are GeePS's parameters, others its local data.
 // Precondition: the resident blocks and twice the most that a step touches of the others fit.
 std::vector<bool> PinAsGeeps(const GeepsInput& input);
 

@@ -1,14 +1,11 @@
 // paging_schedule.h: turns a plan's stays into the order of an iteration's copies and their waits.
 // A pure function.  The pager executes the schedule, and the planner predicts times from it.
-//
-// Steps, fetches, write-backs and host steps are four streams, each in order.  Waits:
-//   step        its fetches; the write-back of a stay whose memory it takes without a fetch
-//   fetch       the last step and write-back in its memory; the last write-back and host step of
-//               its page
-//   write-back  the last step of its stay; the last host step on its page's memory
-//   host step   the steps before it; the write-backs of its pages
-// Every wait is for work enqueued earlier.  A wait for a later host step means the iteration
-// before.
+// Steps, fetches, write-backs and host steps are four streams, each in order.  They wait for:
+//   step        its fetches, and write-backs from memory that it takes without a fetch
+//   fetch       the last step and write-back in its memory, and the last of its page
+//   write-back  the last step of its stay, and the last host step on its page's memory
+//   host step   the steps before it, and the write-backs of its pages
+// All waits are for earlier work.  A wait for a later host step means the iteration before.
 #pragma once
 
 #include <vector>
@@ -25,7 +22,6 @@ struct PagingSchedule {
     std::vector<int> after_writes = {};  // stays whose write-back it waits for
     int after_host = -1;                 // host step that it waits for, the last on its page
   };
-  // By plan.host_steps.
   struct ScheduledHostStep {
     int after_step = -1;  // as for a fetch
     std::vector<int> after_writes = {};
@@ -39,10 +35,9 @@ struct PagingSchedule {
   std::vector<ScheduledFetch> fetches;  // in stream order
   std::vector<int> fetches_before;      // indices of fetches enqueued before the first step
   std::vector<ScheduledStep> steps;
-  int last_write = -1;  // stay whose write-back the end waits for; -1: none
-  std::vector<ScheduledHostStep> host_steps;
-  // By stay: the last host step on its page's memory, which its write-back waits for.
-  std::vector<int> host_before_write;
+  int last_write = -1;                        // stay whose write-back the end waits for; -1: none
+  std::vector<ScheduledHostStep> host_steps;  // by plan.host_steps
+  std::vector<int> host_before_write;  // by stay: the host step that its write-back waits for
 };
 
 PagingSchedule SchedulePaging(const PagingPlan& plan);
@@ -67,10 +62,9 @@ struct PagingSpans {
     int stay = 0;
     double begin = 0, end = 0;
   };
-  std::vector<StepSpan> steps;    // by position; a step waits before its begin
-  std::vector<CopySpan> fetches;  // in stream order
-  // In stream order.  The first ones may belong to the iteration before and begin below 0.
-  std::vector<CopySpan> write_backs;
+  std::vector<StepSpan> steps;        // by position; a step waits before its begin
+  std::vector<CopySpan> fetches;      // in stream order
+  std::vector<CopySpan> write_backs;  // likewise; first the iteration before's, from below 0
   struct HostStepSpan {
     int index = 0;
     double begin = 0, end = 0;

@@ -8,7 +8,7 @@
 
 namespace gyre {
 
-// An SVG image, with a line at capacity_bytes.  Spans narrower than a pixel are drawn together.
+// An SVG image, with a line at capacity_bytes.  Spans below half a pixel are drawn together.
 std::string PlanPicture(const PlanHistory& history, size_t capacity_bytes,
                         const std::string& title);
 

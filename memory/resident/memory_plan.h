@@ -1,5 +1,4 @@
-// memory_plan.h: gives every state of an access trace one offset for the whole iteration.  A pure
-// function.
+// memory_plan.h: gives every state of a trace one offset for the iteration.  A pure function.
 //
 // Persistent states come first, in order of declaration, so traces that declare the same persistent
 // states agree on their offsets.  Other states share memory if their lifetimes do not overlap.
@@ -33,14 +32,14 @@ struct MemoryPlan {
   int peak_step = 0;                  // that step
 };
 
-// The caller uses reserved_bytes of the capacity itself.
 // Errors:
 //   InvalidArgument    A malformed trace, naming step and state: an index out of range, a view
 //                      beyond its base or in a circle, a group of unlike members or with a view, a
 //                      pinned state that is not persistent, more than 2^60 bytes, or a read of a
 //                      non-persistent state whose memory no step up to this one has written.
-//   ResourceExhausted  The device arena and reserved_bytes exceed capacity_bytes.  Names the peak
-//                      step, its largest states, the capacity and the smallest sufficient one.
+//   ResourceExhausted  The device arena and the caller's reserved_bytes exceed capacity_bytes.
+//   Names
+//                      the peak step, its largest states, the capacity and the smallest sufficient.
 absl::StatusOr<MemoryPlan> PlanMemory(const AccessTrace& trace, size_t capacity_bytes,
                                       size_t reserved_bytes = 0);
 
@@ -48,8 +47,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const AccessTrace& trace, size_t capacity_
 absl::Status CheckCapacity(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes,
                            size_t reserved_bytes);
 
-// A table of bytes by arena and of the largest states alive at the peak.  Precondition: the plan is
-// of this trace.
+// A table of bytes by arena and of the largest states alive at the peak.  The same precondition.
 std::string Explain(const AccessTrace& trace, const MemoryPlan& plan);
 
 }  // namespace gyre

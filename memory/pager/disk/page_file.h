@@ -1,9 +1,8 @@
 // page_file.h: an unnamed file of pages, gone with the process.  Transfers bypass the system's
 // cache if the file system can.  Memory holds a checksum of each sector.
 //
-// Homes come first in the file and are also mapped.  Their owner may read the mapping, and may
-// write it after Release.  Several threads may transfer different sectors, each with its own
-// PageQueue.
+// Homes come first and are also mapped.  Their owner may read the mapping, and write it after
+// Release.  Threads may transfer different sectors at once, each with its own PageQueue.
 #pragma once
 
 #include <liburing.h>
@@ -22,8 +21,7 @@ namespace gyre {
 
 class PageFile {
  public:
-  // Offset, size and memory address of a transfer are multiples of this, and so of a drive's
-  // sector.
+  // Divides offset, size and memory address of a transfer.  A drive's sector divides it.
   static constexpr size_t kSectorBytes = 4096;
 
   // Makes a file in `folder` and reserves its space, so that no later write finds the disk full.
