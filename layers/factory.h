@@ -1,5 +1,5 @@
-// factory.h: from a layer's configuration to the layer.  The definition is generated from the
-// catalogue, layers.bzl.
+// factory.h: makes a layer from its configuration.  The catalogue, layers.bzl, generates the
+// definition.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace gyre {
 
-// Errors: InvalidArgument if the configuration alone is wrong, naming the field, what was expected
-// and got; or if it has no type, naming the types.
+// Errors: InvalidArgument for a wrong configuration, with the field, expected and got, or for one
+// without a type, with all types.
 absl::StatusOr<std::unique_ptr<Layer>> CreateLayer(const LayerConfig& config);
 
 }  // namespace gyre

@@ -1,5 +1,5 @@
-// attention_rows.h: what attention does to rows between its products.  Functors for the loops of
-// parallel.h, apart from the layer so that a test can hold the reduction to its laws.
+// attention_rows.h: functors of the row loops between attention's products, for parallel.h.  They
+// are apart from the layer so that a test can check the laws of the reduction.
 #pragma once
 
 #include <cmath>
@@ -11,14 +11,14 @@
 
 namespace gyre {
 
-// Which keys a row of a block sees: those before visible(row).  Rows are counted through the
-// block's matrices, sample by sample and head by head.
+// A row of a tile sees the keys before visible(row).  Rows are numbered through the tile's
+// matrices, sample by sample and head by head.
 template <bool kHasLengths>
 struct Visible {
-  int64_t rows, heads;  // of the block
+  int64_t rows, heads;  // of the tile
   int64_t first_row, queries, keys;
   int64_t causal;          // 1 or 0: a branch on it would keep loops from being vectorised
-  const int32_t* lengths;  // from the block's first sample on
+  const int32_t* lengths;  // from the tile's first sample on
 
   HOST_DEVICE int64_t operator()(int64_t row) const {
     const int64_t t = first_row + row % rows;
@@ -37,9 +37,9 @@ struct Visible {
   }
 };
 
-// The scores of a block and, by Whole(row), what the softmax of a row is made of.  With m the
-// largest score that the row sees and f = 1 / the sum of exp(score - m) over what it sees, a
-// probability is exp(score - m) f.
+// The scores of a tile and, by Whole(row), the two numbers of a row's softmax.  Of the scores that
+// the row sees, m is the largest and 1 / f is the sum of exp(score - m).  A probability is
+// exp(score - m) f.
 template <typename A, bool kHasLengths>
 struct SeenScores {
   Visible<kHasLengths> visible;
@@ -68,9 +68,8 @@ struct LargestOfSeen {
   HOST_DEVICE void Store(int64_t row, A v) const { seen.largest[seen.visible.Whole(row)] = v; }
 };
 
-// Load, which a skeleton calls once for a score, leaves what it adds in the score's place: the
-// first step to what Probabilities makes of it.  A largest that is NaN or infinite makes all that
-// the row sees NaN.
+// A loop calls Load once for each score.  Load replaces the score by its exponential, from which
+// Probabilities goes on.  If the largest score is NaN or infinite, the row's probabilities are NaN.
 template <typename A, bool kHasLengths>
 struct FactorOfSeen : SumReduction<A> {
   SeenScores<A, kHasLengths> seen;
@@ -86,8 +85,8 @@ struct FactorOfSeen : SumReduction<A> {
   }
 };
 
-// Scores, or, if kAreExps, what FactorOfSeen made of them, become probabilities, and 0 where the
-// row does not see.  to: laid out as the scores, or the scores.
+// Turns scores (kAreExps: the exponentials of FactorOfSeen) into probabilities, 0 for keys that the
+// row does not see.  `to` has the layout of the scores, and may be the scores.
 template <bool kAreExps, typename A, bool kHasLengths, typename O>
 struct Probabilities {
   SeenScores<A, kHasLengths> seen;
@@ -100,8 +99,8 @@ struct Probabilities {
   }
 };
 
-// What the three above do, in one pass for a GPU: a running sum of exponentials, rescaled where the
-// largest score grows.
+// The three functors above in one pass, for a GPU.  It rescales a running sum of exponentials when
+// the largest score grows.
 // Source: Milakov & Gimelshein 2018, arXiv:1805.02867, Alg. 3.
 template <typename A, bool kHasLengths, typename O>
 struct SoftmaxOfSeen {
@@ -137,8 +136,8 @@ struct SoftmaxOfSeen {
   }
 };
 
-// Of probabilities and dP: dS, which may be in dP's place.  What a row does not see may be
-// anything.
+// Computes dS from probabilities and dP.  dS may be dP.  Keys that a row does not see may have any
+// values.
 template <typename A, bool kHasLengths, typename O>
 struct SoftmaxOfSeenGradient : SumReduction<A> {
   SeenScores<A, kHasLengths> seen;
@@ -159,15 +158,15 @@ struct SoftmaxOfSeenGradient : SumReduction<A> {
   }
 };
 
-// Where rows of heads lie: element strides from row to row, head to head and sample to sample.
+// Element strides from row to row, head to head and sample to sample.
 struct HeadStrides {
   int64_t row, head, sample;
 };
 
-// Columns that one call copies: what finds the row serves them all.
+// Columns that one call copies, so that it computes the row once for all of them.
 constexpr int64_t kSpan = 8;
 
-// `width` columns of each head of each of `rows` rows of each sample, from one place to another.
+// Copies `width` columns of each head, `rows` rows and each sample, between two layouts.
 template <typename From, typename To>
 struct CopyHeads {
   int64_t rows, heads, width, spans;

@@ -1,12 +1,12 @@
-// cells.h: copies of boxes of cells, for layers that move values and compute nothing.  Bits are
-// copied, so any type of that size will do.
+// cells.h: copies boxes of elements, for layers that only move values.  It copies bits, so only the
+// size of a type matters.
 #pragma once
 
 #include "engine/runtime/parallel/parallel.h"
 
 namespace gyre {
 
-// A box of `columns` neighbouring elements of each row; rows lie `stride` elements apart.
+// A box of adjacent elements of each row.  Rows are `stride` elements apart.
 struct Cells {
   void* first = nullptr;
   int64_t stride = 0;
@@ -30,7 +30,7 @@ struct ZeroCell {
   HOST_DEVICE void operator()(int64_t row, int64_t column) const { to[row * stride + column] = 0; }
 };
 
-// f<Bits>() for the unsigned integer as large as dtype: a real type or I32.
+// Calls f<Bits>() for the unsigned integer as large as dtype, a real type or I32.
 template <typename F>
 auto VisitBits(DType dtype, const F& f) {
   switch (SizeOf(dtype)) {
@@ -44,7 +44,7 @@ auto VisitBits(DType dtype, const F& f) {
   }
 }
 
-// to <- from, which may be the same cells.  Enqueues on stream.
+// to <- from, which may equal `to`.  Enqueues on stream.
 inline absl::Status CopyCells(Stream& stream, DType dtype, int64_t rows, int64_t columns,
                               Cells from, Cells to) {
   if (from.first == to.first && rows <= 1) return absl::OkStatus();

@@ -1,10 +1,10 @@
-// dropped.h: what dropout does to an array: zeroes each element with probability `rate` and scales
-// the others by 1 / (1 - rate).
+// dropped.h: dropout.  Zeroes each element with probability `rate` and scales the others by
+// 1 / (1 - rate).
 //
-// No mask is kept: backward computes it again.  An element's bits depend on (key, step, position of
-// its sample in the endless sample order, element), so they are the same for every device and every
-// number of ranks.  Source: Srivastava et al. 2014, "Dropout: a simple way to prevent neural
-// networks from overfitting", JMLR 15, in the inverted form.
+// Backward computes the mask again.  An element's bits depend on (key, step, position of its sample
+// in the endless sample order, element).  So they are the same on every device and rank count.
+// Source: Srivastava et al. 2014, "Dropout: a simple way to prevent neural networks from
+// overfitting", JMLR 15, in the inverted form.
 #pragma once
 
 #include "engine/runtime/math.h"
@@ -16,10 +16,9 @@ namespace gyre {
 
 constexpr int kDroppedWords = 4;  // elements that one Philox call serves
 
-// Masks `from` into `to`, both [outer, N, inner], one group of kDroppedWords elements of a sample
-// at a time, where element e of a sample is element e % inner of outer part e / inner.  kWhole:
-// outer is 1 and kDroppedWords divides sample_elements, so that groups lie end to end and a loop
-// over them is vectorised.
+// Masks `from` into `to`, both [outer, N, inner], in groups of kDroppedWords elements of a sample.
+// Element e of a sample is at [e / inner, sample, e % inner].  With kWhole, outer is 1 and
+// kDroppedWords divides sample_elements.  Then groups are contiguous and their loop is vectorised.
 template <typename T, bool kWhole>
 struct DropElements {
   uint64_t key;
@@ -60,8 +59,7 @@ struct Dropped {
   uint64_t key = 0;
   int64_t samples = 0, sample_elements = 1, inner = 1;
 
-  // Forward and backward are the same function: of x, and of dy.  May work in place.  Enqueues on
-  // stream.
+  // Forward of x, and backward of dy.  May work in place.  Enqueues on stream.
   template <typename T>
   absl::Status Apply(Stream& stream, const BatchPosition* position, const T* from, T* to) const {
     const bool whole = inner == sample_elements && sample_elements % kDroppedWords == 0;

@@ -1,10 +1,10 @@
 // mean_over_labels.h: the mean, over the labels of the global batch, of a number that depends on a
-// label and its row of scores.  It is what a loss or the accuracy is, apart from the number.  A
-// sample has one label, or as many as its other axes have places.
+// label and its row of scores.  Losses and the accuracy differ only in that number.  A sample has
+// one label for each position along its other axes.
 //
-// Each rank puts out its local sum over the global count, so that the ranks' outputs add up to the
-// mean.  The count is that of all labels, or, where a label is ignored, a statistic that the net
-// sums over ranks between phase 0 and phase 1.  A mean over no labels is 0.
+// Each rank outputs its local sum over the global count, so the ranks' outputs add up to the mean.
+// The count is of all labels.  If a label is ignored, it is a statistic that the net sums over
+// ranks between phase 0 and phase 1.  A mean over no labels is 0.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace gyre {
 
-// What label n says.  It is bad if out of range; then it counts for nothing.
+// A label out of range is bad and does not count.
 struct Labels {
   const int32_t* labels;  // [outer, samples, inner]
   int32_t classes;
@@ -38,7 +38,7 @@ struct SumAndCount {
   }
 };
 
-// One row whose columns are the labels.  Score has double operator()(int64_t n, int32_t label).
+// Reduces one row of all labels.  Score has double operator()(int64_t n, int32_t label).
 template <typename Score>
 struct SumOverLabels : SumReduction<SumAndCount> {
   Labels labels;
@@ -60,7 +60,7 @@ struct SumOverLabels : SumReduction<SumAndCount> {
   }
 };
 
-// The global count, when a kernel runs.
+// The global count, known when a kernel runs.
 struct Normaliser {
   double all;
   const double* count;  // null: all
@@ -77,7 +77,7 @@ struct DivideByCount {
   }
 };
 
-// The label that a layer's configuration says is ignored.
+// The label that a layer's configuration ignores.
 template <typename Config>
 std::optional<int32_t> IgnoredOf(const Config& config) {
   if (!config.has_ignore_label()) return std::nullopt;
@@ -86,19 +86,19 @@ std::optional<int32_t> IgnoredOf(const Config& config) {
 
 struct MeanOptions {
   std::optional<int32_t> ignored;
-  bool binary = false;     // one score a label, which is 0 or 1
-  bool by_sample = false;  // the mean is over samples, of which the layer makes the sums
+  bool binary = false;     // one score for each label, which is 0 or 1
+  bool by_sample = false;  // the mean is over samples, whose sums the layer makes
 };
 
 class MeanOverLabels {
  public:
   static constexpr int kScores = 0, kLabels = 1, kMean = 2, kMetric = 3;  // states
 
-  // The states above, and the count if a label is ignored, with phases and metric.  Errors: inputs
-  // other than scores [..., classes] and labels [...].
+  // Declares the states above, phases and metric, and a count if a label is ignored.  Errors:
+  // inputs other than scores [..., classes] and labels [...].
   absl::StatusOr<LayerSpec> Infer(const InferInput& input, const MeanOptions& options);
 
-  int64_t rows() const { return rows_.count; }  // of scores: a label each
+  int64_t rows() const { return rows_.count; }  // of scores, one for each label
   int64_t classes() const { return options_.binary ? 2 : rows_.columns; }
   int64_t samples() const { return samples_; }
   DType compute() const { return compute_; }
@@ -107,7 +107,7 @@ class MeanOverLabels {
   Normaliser NormaliserOf(const LayerContext& context) const;
   double* CountOf(const LayerContext& context) const;  // null if no label is ignored
 
-  // Phase 0, after the scores that `score` reads: fills the metric and the count.
+  // Fills the metric and the count.  Called in phase 0, after the work that `score` reads from.
   template <typename Score>
   absl::Status Sum(const LayerContext& context, Score score) const {
     if (context.recompute) return absl::OkStatus();
@@ -121,7 +121,7 @@ class MeanOverLabels {
                                            context.layer});
   }
 
-  // The last thing in every phase: writes the mean if the phase is the last.
+  // Writes the mean if the phase is the last.  Called at the end of every phase.
   absl::Status Finish(const LayerContext& context) const {
     if (context.phase + 1 < phases()) return absl::OkStatus();
     return VisitReal(compute_, [&]<typename T>() {

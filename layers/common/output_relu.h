@@ -1,5 +1,5 @@
-// output_relu.h: what a layer does to its output for the ReLU after it, and to the gradient of that
-// output where it does so backward too.  An Output functor is one of these two.
+// output_relu.h: functors by which a layer applies the ReLU after it to its output, or to the
+// output's gradient.  PlainOutput applies none.
 #pragma once
 
 #include "engine/runtime/dtype.h"
@@ -7,14 +7,14 @@
 
 namespace gyre {
 
-// As the ReLU layer of slope 0 has it, with a NaN for the largest value where there is none.
+// The ReLU layer of slope 0.  `max` is NaN without a bound.
 template <typename T>
 struct OutputRelu {
   using A = AccumulateType<T>;
   A max;  // a T
   explicit OutputRelu(double most) : max(static_cast<T>(static_cast<A>(most))) {}
   HOST_DEVICE A operator()(A v) const { return v > max ? max : v <= 0 ? A{0} : v; }
-  // Whether the gradient of what is stored as y goes on.
+  // Whether the gradient of the stored y passes.
   HOST_DEVICE bool Passes(T y) const {
     const A v = static_cast<A>(y);
     return !(v <= 0) && !(v >= max);

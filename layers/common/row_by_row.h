@@ -1,6 +1,5 @@
-// row_by_row.h: what a functor of TransformRows inherits that has nothing to reduce.  Its Apply is
-// called for each element with its row and column at hand: no index is divided, and a CPU's loop
-// over columns is vectorised.
+// row_by_row.h: base of a TransformRows functor that reduces nothing.  Apply gets each element's
+// row and column, so no index is divided, and a CPU's loop over columns is vectorised.
 #pragma once
 
 #include "engine/runtime/parallel/parallel.h"

@@ -1,6 +1,6 @@
-// fault.h: how a kernel reports bad data (a label, an index or a length out of range): it marks one
-// word in device memory, which the trainer reads with the loss and turns into a Status that names
-// the layer and sample.
+// fault.h: reports bad data (a label, an index or a length out of range) from a kernel.  The kernel
+// marks one word in device memory.  The trainer reads it with the loss and makes a Status that
+// names layer and sample.
 #pragma once
 
 #include <atomic>
@@ -10,8 +10,8 @@
 
 namespace gyre {
 
-// One word packs layer (the high bits) and sample index (kIndexBits), so that the smallest wins by
-// one atomic minimum and the report does not depend on timing.
+// One word packs layer (the high bits) and sample index (kIndexBits).  The smallest wins by one
+// atomic minimum, so the report does not depend on timing.
 struct Fault {
   static constexpr uint64_t kNone = ~uint64_t{0};
   static constexpr int kIndexBits = 44;
@@ -22,8 +22,7 @@ struct Fault {
   int64_t index() const { return static_cast<int64_t>(word & ((uint64_t{1} << kIndexBits) - 1)); }
 };
 
-// Records that sample `index` of the local batch is beyond the layer's StateSpec::largest.  Any
-// thread.
+// Reports that sample `index` of the local batch exceeds StateSpec::largest.  Any thread.
 HOST_DEVICE inline void RaiseFault(Fault* fault, int layer, int64_t index) {
   const uint64_t word =
       static_cast<uint64_t>(layer) << Fault::kIndexBits | static_cast<uint64_t>(index);

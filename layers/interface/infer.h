@@ -1,6 +1,6 @@
-// infer.h: what every layer's Infer does: check its inputs and write down its states.  Errors are
-// InvalidArgument and begin with the field or thing at fault, since the net puts file, line and the
-// layer's name in front.  Pure functions of their arguments.
+// infer.h: checks a layer's inputs and declares its states, for Infer.  Errors are InvalidArgument
+// and begin with the field at fault.  The net puts file, line and the layer's name in front.  Pure
+// functions.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@
 
 namespace gyre {
 
-// The largest extent that vendor libraries take.
+// The largest extent that vendor libraries accept.
 inline constexpr int64_t kMaxExtent = std::numeric_limits<int32_t>::max();
 
 struct ExpectedInput {
@@ -21,48 +21,48 @@ struct ExpectedInput {
   DType dtype;
 };
 
-// As many inputs as expected, of these types, and a compute type that is real.
+// Checks the number and types of inputs, and that the compute type is real.
 absl::Status CheckInputs(const InferInput& input, std::initializer_list<ExpectedInput> expected);
 
-// least <= value <= kMaxExtent.
+// Checks least <= value <= kMaxExtent.
 absl::Status CheckExtent(std::string_view field, int64_t value, int64_t least = 1);
 
-// A shape whose elements can be counted: see Shape::IsCountable.
+// Checks Shape::IsCountable.
 absl::Status CheckCountable(std::string_view what, const Shape& shape);
 
-// The axis of the samples of an input, 0 where none is said.  Layers that look across samples or
-// change shapes ask for it; one that takes the first axis alone says so by CheckBatchFirst.
+// The axis of an input's samples, 0 if the net gives none.  Layers that look across samples or
+// change shapes ask for it.  CheckBatchFirst checks that it is 0 for all inputs.
 int BatchAxis(const InferInput& input, int index);
 absl::Status CheckBatchFirst(const InferInput& input);
 
-// The axis of the samples, where all inputs have it in the same place.  Errors: they do not.
+// The one axis of the samples of all inputs.  Errors: axes differ.
 absl::StatusOr<int> CommonBatchAxis(const InferInput& input);
 
-// The elements of one sample of an input [N, ...].  Errors: no batch axis; no elements.
+// The elements of one sample of an input [N, ...].  Errors: no batch axis, no elements.
 absl::StatusOr<int64_t> SampleElements(const InferInput& input, int index = 0);
 
 // The first input as rows of its last axis, which messages call `columns`.  Errors: fewer than two
-// axes; columns beyond CheckExtent; samples along the last axis.
+// axes, columns beyond CheckExtent, samples along the last axis.
 struct Rows {
   int64_t count = 0, columns = 0;
 };
 absl::StatusOr<Rows> RowsOf(const InferInput& input, std::string_view name,
                             std::string_view columns);
 
-// What a loss weighs in the run's: finite and not negative.
+// Checks that a loss's weight is finite and not negative.
 absl::Status CheckLossWeight(double weight);
 
 bool NeedsGradient(const InferInput& input, int index);
 
-// Whether the activation that the net would have applied is one that libraries do not have.
+// Whether the net asks for a bounded activation, which libraries do not have.
 inline bool HasBound(const InferInput& input) { return !std::isnan(input.output_max); }
 
-// `access` if the net trains, else none: without training there is no backward.
+// `access` if the net trains, otherwise kNone, since there is no backward.
 inline uint8_t InBackward(const InferInput& input, uint8_t access) {
   return input.train ? access : static_cast<uint8_t>(kNone);
 }
 
-// `bytes` of scratch for a reduction if the layer runs on a GPU: a CPU makes no use of it.
+// `bytes` of scratch for a reduction on a GPU, 0 on a CPU, which needs none.
 inline size_t OnGpu(const InferInput& input, size_t bytes) {
   return input.primitives->device() == DeviceKind::kCuda ? bytes : 0;
 }
@@ -70,31 +70,31 @@ inline size_t OnGpu(const InferInput& input, size_t bytes) {
 StateSpec MakeState(std::string name, StateKind kind, const Shape& shape, DType dtype,
                     uint8_t forward, uint8_t backward);
 
-// The output of a layer that keeps the axis of the samples where its first input has it.
+// An output whose samples are along the axis of the first input's.
 StateSpec MakeOutput(const InferInput& input, const Shape& shape, uint8_t backward);
 
 // Opaque bytes.
 StateSpec MakeBytes(std::string name, StateKind kind, size_t bytes, uint8_t forward,
                     uint8_t backward);
 
-// A parameter of the compute type in the canonical layout.  `fallback` initializes it where the
-// config does not say, and has its fans.  Errors: a multiplier that is negative or not finite; an
-// initializer's; a shape other than the first shape's (input.same_parameters_as).
+// A parameter of the compute type in the canonical layout.  `fallback` has its fans, and
+// initializes it unless the config does.  Errors: a multiplier that is negative or not finite, a
+// malformed name, an initializer's, a shape unlike the first shape's (input.same_parameters_as).
 absl::StatusOr<StateSpec> MakeParameter(std::string name, const Shape& shape,
                                         const ParameterConfig& config, const Initializer& fallback,
                                         const InferInput& input, uint8_t backward);
 
-// A buffer of a real type in the canonical layout, `value` at first.
+// A buffer of a real type in the canonical layout, filled with `value`.
 StateSpec MakeBuffer(std::string name, const Shape& shape, DType dtype, double value,
                      uint8_t forward);
 
-// Appends what is carried from batch to batch: `name`, a kCarried state that forward reads, and
-// backward with `backward`; and right behind it "next_" + name, a kSaved one that forward writes,
-// whose value takes its place.  Returns the index of `name`.
+// Appends two states that carry rows from batch to batch, and returns the index of the first:
+//   name          kCarried; forward reads it, and backward with `backward`
+//   "next_" name  kSaved; forward writes it, and its value is carried to `name`
 int AddCarried(LayerSpec& spec, const std::string& name, const Shape& shape, DType dtype,
                int batch_axis, uint8_t backward);
 
-// The state of that name; null if there is none, or no spec.
+// The state of that name.  Null without one or without a spec.
 const StateSpec* FindState(const LayerSpec* spec, std::string_view name);
 
 }  // namespace gyre
