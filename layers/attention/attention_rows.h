@@ -37,9 +37,9 @@ struct Visible {
   }
 };
 
-// The scores of a tile and, by Whole(row), the two numbers of a row's softmax.  Of the scores that
-// the row sees, m is the largest and 1 / f is the sum of exp(score - m).  A probability is
-// exp(score - m) f.
+// The scores of a tile and, by Whole(row), the two numbers of a row's softmax.  m is the largest
+// score that the row sees, and 1 / f is the sum of exp(score - m) over these scores.  A probability
+// is exp(score - m) f.
 template <typename A, bool kHasLengths>
 struct SeenScores {
   Visible<kHasLengths> visible;

@@ -106,7 +106,7 @@ struct LayerSpec {
   int loss_output = -1;    // state index of a scalar output to be minimised
   double loss_weight = 1;  // its factor in the run's loss, with which the net seeds its gradient
   // State index of a kStatistic F64 [1], for a loss that is a mean over a number which depends on
-  // the data.  It holds that number over all ranks.  -1: the size of the batch gives the number.
+  // the data.  It holds that number over all ranks.  With -1 the size of the batch gives it.
   int count = -1;
   // The rule by which the number follows from input 1.  Equal rules and inputs give equal numbers.
   std::string counted = {};

@@ -1,4 +1,4 @@
-// recurrent_base.h: what a recurrent layer's passes share: its states, scratch, rows and products.
+// recurrent_base.h: access of a recurrent layer's passes to its states, scratch, rows and products.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,7 @@ class RecurrentBase {
     return arrays;
   }
 
-  // Packed: finds where rows lie, and takes x's.
+  // With packed rows, numbers them and gathers those of x.
   template <typename T>
   absl::Status TakeInput(const LayerContext& context, const Arrays<T>& arrays) const {
     if (!plan_.packs) return absl::OkStatus();
@@ -63,7 +63,7 @@ class RecurrentBase {
                         : Gather(context, plan_.inputs, x, arrays.inner_input, arrays);
   }
 
-  // Rows as in x to packed ones and, with zeros, back.
+  // Gather copies rows from x's order to packed rows.  Spread copies them back, with zeros between.
   template <typename T>
   absl::Status Gather(const LayerContext& context, int64_t columns, const T* from, T* to,
                       const Arrays<T>& arrays) const {
@@ -77,7 +77,7 @@ class RecurrentBase {
                     arrays.packed.zeros, {const_cast<T*>(from), columns}, {to, columns});
   }
 
-  // Rows of all times; samples that have one at the time of a step.
+  // Rows of all times, and samples with a row at the time of a step.
   template <typename T>
   int64_t RowCount(const Arrays<T>& arrays) const {
     return plan_.packs ? arrays.packed.first[plan_.rows.times] : plan_.row_count();
@@ -90,7 +90,7 @@ class RecurrentBase {
     return direction.reverse() ? plan_.rows.times - 1 - s : s;
   }
 
-  // The products of the steps of a pass, which have one weight: it is packed before them.
+  // The products of a pass's steps have one weight, which is packed before them.
   absl::Status PackWeight(const LayerContext& context, const Gemm* gemm, int weight,
                           std::byte* packed) const {
     if (gemm == nullptr || gemm->packed_bytes() == 0) return absl::OkStatus();
@@ -107,14 +107,14 @@ class RecurrentBase {
                        : gemm.Run(context.stream, a, b, nullptr, c, scratch);
   }
 
-  // A layer's output, as its own rows are.
+  // A layer's output, in the order of its own rows.
   template <typename T>
   T* Output(const LayerContext& context, size_t layer, const Arrays<T>& arrays) const {
     const bool packed = plan_.packs && layer + 1 == plan_.layers.size();
     return packed ? arrays.inner_output : At<T>(context, plan_.layers[layer].output);
   }
 
-  // What a layer takes in.
+  // A layer's input, after dropout.
   template <typename T>
   absl::StatusOr<const T*> Input(const LayerContext& context, size_t layer,
                                  const Arrays<T>& arrays) const {
@@ -125,7 +125,7 @@ class RecurrentBase {
     return arrays.input;
   }
 
-  // As between the layer and the next one; elements have the masks of x's rows.
+  // Applies the dropout behind `layer`.  Elements have the masks of x's rows.
   template <typename T>
   absl::Status Drop(const LayerContext& context, size_t layer, const T* from, T* to,
                     const Arrays<T>& arrays) const {
@@ -170,14 +170,14 @@ class RecurrentBase {
                     {At<E>(direction.context, state), columns}, {to, columns});
   }
 
-  // Of an lstm after step s; the last of them is what was there before the first step.
+  // An lstm's c after step s.  The last of them is c before the first step.
   template <typename T>
   T* CellsOf(const DirectionContext& direction, int64_t s, const Arrays<T>& arrays) const {
     return At<T>(direction.context, StatesOf(direction).cells) +
            FirstOf(direction, s, arrays) * options_.hidden;
   }
 
-  // The row of a step where rows lie by steps.
+  // The first row of a step in an array by steps.
   template <typename T>
   int64_t FirstOf(const DirectionContext& direction, int64_t s, const Arrays<T>& arrays) const {
     return plan_.packs && s < plan_.rows.times ? arrays.packed.first[TimeOf(direction, s)]

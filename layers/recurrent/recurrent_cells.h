@@ -1,8 +1,8 @@
-// recurrent_cells.h: what recurrent layers do between their products: functors for the loops of
-// parallel.h, one call for a row (a sample) and a column (a unit) at one step.
+// recurrent_cells.h: functors of recurrent layers between their products, for parallel.h.  A call
+// is for a row (a sample) and a column (a unit) at one step.
 //
-// Step s of a direction is time s, or T - 1 - s where it goes backwards.  Which samples take part
-// in a step is a mark each, so that neither lengths nor resets bring a branch into the loops.
+// Step s of a direction is time s, or T - 1 - s in the reverse direction.  A mark says whether a
+// sample takes part in a step, so lengths and resets bring no branch into the loops.
 #pragma once
 
 #include "engine/runtime/elementary.h"
@@ -11,7 +11,7 @@
 
 namespace gyre {
 
-// Where the rows of an array [T, N, ...] or [N, T, ...] lie.
+// Row numbers of an array [T, N, ...] or [N, T, ...].
 struct SequenceRows {
   int64_t times, samples, time_step, sample_step;
   HOST_DEVICE int64_t operator()(int64_t t, int64_t n) const {
@@ -19,18 +19,18 @@ struct SequenceRows {
   }
 };
 
-// Of a sample at a step.
-constexpr int32_t kAlive = 1;  // within its length
-constexpr int32_t kFresh = 2;  // and a sequence begins: the state before the step is 0
-constexpr int32_t kLast = 4;   // and it is the sample's last step
+// Marks of a sample at a step.
+constexpr int32_t kAlive = 1;  // the step is within its length
+constexpr int32_t kFresh = 2;  // alive, and a sequence begins: the state before the step is 0
+constexpr int32_t kLast = 4;   // alive, and it is the sample's last step
 
-// marks: [T + 1, N]; nobody is alive after the last step.
+// marks: [T + 1, N].  No sample is alive after the last step.
 struct MarkSteps {
   SequenceRows rows;
   bool reverse, carried;
-  const int32_t* order;    // samples, or null: as they are
-  const int32_t* lengths;  // or null: all are T
-  const int32_t* reset;    // of the rows, or null
+  const int32_t* order;    // of samples, or null
+  const int32_t* lengths;  // by sample; null: all are T
+  const int32_t* reset;    // by row, or null
   int32_t* marks;
   Fault* fault;
   int layer;
@@ -56,9 +56,9 @@ struct MarkSteps {
   }
 };
 
-// One step: its rows, and the marks of it and of the next one.  What is asked of a sample is asked
-// for a column: a compiler makes a vector's mask of a comparison with the column, but takes none
-// that is the same for all of a row.
+// One step's rows, its marks and the next step's.  Questions about a sample also take the column j.
+// A compiler turns a comparison with the column into a vector mask, but not a condition that is
+// equal for the whole row.
 struct Step {
   int64_t first_row, row_step;
   const int32_t* marks;
@@ -69,13 +69,13 @@ struct Step {
   HOST_DEVICE bool IsLast(int64_t n, int64_t j) const { return Has(marks[n], kLast, j); }
   HOST_DEVICE bool IsNextFresh(int64_t n, int64_t j) const { return Has(next[n], kFresh, j); }
 
-  // Whether the mark has it; j, which is not negative, is below 0 or below 2^32.
+  // Whether the mark has `what`.  It compares j >= 0 with 0, or with 2^32 or more.
   HOST_DEVICE static bool Has(int32_t mark, int32_t what, int64_t j) {
     return j < static_cast<int64_t>(mark & what) << 32;
   }
 };
 
-// What was carried becomes the state before the first step; marks: of that step.
+// Turns the carried state into the state before the first step, which has these marks.
 template <typename T>
 struct BeginState {
   const int32_t* marks;
@@ -97,18 +97,18 @@ struct RoundElement {
 
 // ---- Forward ------------------------------------------------------------------------------------
 
-// What a cell is handed, and what it leaves for backward.
+// Inputs of a cell, and its results for backward.
 template <typename T>
 struct CellArrays {
   Step step;
-  int64_t hidden, gates;       // units; columns of a row of gates, hidden times what the cell has
+  int64_t hidden, gates;       // units; columns of a row of gates, `hidden` for each gate
   T* gate;                     // all rows of W_ih x, which become the gates
   const T* recurrent;          // [N, gates]: W_hh h'
   const T *bias_ih, *bias_hh;  // [gates]
 
   HOST_DEVICE T* Gates(int64_t n) const { return gate + step.Row(n) * gates; }
   using A = AccumulateType<T>;
-  // What goes into the k-th gate: of x, and of the state.
+  // Inputs of the k-th gate, from x and from the state.
   HOST_DEVICE A OfInput(int64_t n, int64_t j, int64_t k) const {
     return static_cast<A>(Gates(n)[k * hidden + j]) + static_cast<A>(bias_ih[k * hidden + j]);
   }
@@ -121,8 +121,8 @@ struct CellArrays {
   }
 };
 
-// Takes the new h: into the output, and, as the next step wants it, into the running state, which a
-// sample keeps that is not alive.
+// Stores the new h in the output and, for the next step, in the running state.  A sample that is
+// not alive retains its running state.
 template <typename T>
 struct StoreHidden {
   using A = AccumulateType<T>;
@@ -139,7 +139,7 @@ struct StoreHidden {
   }
 };
 
-// Into [N, width]: a product follows.
+// Stores h in [N, width], for the projection's product.
 template <typename T>
 struct StoreUnprojected {
   int64_t width;
@@ -183,7 +183,7 @@ struct LstmForward {
   }
 };
 
-// Cho et al. 2014, arXiv:1406.1078, as cuDNN and PyTorch have it: reset after the product.
+// Cho et al. 2014, arXiv:1406.1078, with the reset after the product, as in cuDNN and PyTorch.
 template <typename T>
 struct GruForward {
   using A = AccumulateType<T>;
@@ -205,7 +205,7 @@ struct GruForward {
   }
 };
 
-// Elman 1990; its one gate is h.
+// Elman 1990.  The one gate is h.
 struct TanhCell {
   template <typename A>
   HOST_DEVICE static A Value(A x) {
@@ -241,22 +241,22 @@ struct RnnForward {
 
 // ---- Backward -----------------------------------------------------------------------------------
 
-// h' of a step's rows, 0 where a sequence begins.
+// h' of a step's rows, 0 if a sequence begins.
 template <typename T>
 struct PreviousHidden {
   using A = AccumulateType<T>;
   Step step, before;
   int64_t width, stride;
   const T* from;  // rows of the step before
-  T* to;          // of all rows
+  T* to;          // all rows
   HOST_DEVICE void operator()(int64_t n, int64_t j) const {
     const A h = static_cast<A>(from[before.Row(n) * stride + j]);
     to[step.Row(n) * width + j] = static_cast<T>(step.IsFresh(n, j) ? A{0} : h);
   }
 };
 
-// dh: what the output is handed, and what comes from the next step; at a sample's last step, from
-// its state after it.
+// dh is the output's gradient plus that from the next step.  At a sample's last step the second is
+// the gradient of its final state.
 template <typename T>
 struct HiddenGradient {
   using A = AccumulateType<T>;
@@ -276,7 +276,7 @@ struct HiddenGradient {
   }
 };
 
-// That of a projection's result: for its product back, and, of every step, for its weight's.
+// Stores the gradient of a projection's result, for the gradients of its input and of its weight.
 template <typename T>
 struct ProjectedGradient {
   HiddenGradient<T> gradient;
@@ -298,8 +298,8 @@ struct UnprojectedGradient {
   }
 };
 
-// Gates become the gradients of what went into them, which `of_step`, [N, gates], has as well:
-// those of W_hh h'.
+// Turns gates into the gradients of their inputs from x.  `of_step`, [N, gates], gets those of
+// W_hh h'.
 template <typename T>
 struct GateGradients {
   using A = AccumulateType<T>;
@@ -324,7 +324,7 @@ struct GateGradients {
   }
 };
 
-// kProjects: the step's cell then holds o tanh(c), for the gradient of the projection's weight.
+// With kProjects the step's cell becomes o tanh(c), for the gradient of the projection's weight.
 template <typename T, typename Gradient, bool kProjects>
 struct LstmBackward {
   using A = AccumulateType<T>;
@@ -359,7 +359,7 @@ struct GruBackward {
   HiddenGradient<T> gradient;
   const T* before;  // h' of all rows
   T* candidate;     // of all rows; becomes its gradient
-  A* running;       // [N, hidden]: of dL/dh', what goes straight there
+  A* running;       // [N, hidden]: the share of dL/dh' that bypasses the gates
   HOST_DEVICE void operator()(int64_t n, int64_t j) const {
     const Step& step = gates.step;
     const int64_t at = step.Row(n) * gates.hidden + j;
@@ -387,8 +387,8 @@ struct RnnBackward {
   }
 };
 
-// The sum over rows of from: [rows, columns], for ReduceColumns, to where there is a gradient of a
-// bias; `adds`: to what is there.
+// Sums `from`, [rows, columns], over rows by ReduceColumns, into each bound gradient of a bias.
+// With `adds`, adds to the gradient.
 template <typename T>
 struct SumOfGates : SumReduction<AccumulateType<T>> {
   using A = AccumulateType<T>;
@@ -408,7 +408,7 @@ struct SumOfGates : SumReduction<AccumulateType<T>> {
   }
 };
 
-// The last `width` columns of rows of `stride` elements, for the rows of `other`.
+// Swaps the last `width` columns of rows of `stride` elements with the rows of `other`.
 template <typename T>
 struct SwapColumns {
   int64_t width, stride;

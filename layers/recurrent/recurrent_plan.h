@@ -1,5 +1,5 @@
-// recurrent_plan.h: what a recurrent layer was asked for, whichever its cell, its states, products
-// and scratch.  Made once a shape, apart from the layer, which runs it.
+// recurrent_plan.h: options, states, products and scratch of a recurrent layer with any cell.  Made
+// once for a shape.  The layer runs it.
 #pragma once
 
 #include <memory>
@@ -32,19 +32,19 @@ struct RecurrentOptions {
 absl::Status Check(const RecurrentOptions& options);
 
 struct RecurrentPlan {
-  // Of one layer and direction: states; -1: there is none.
+  // States of one layer and direction, or -1.
   struct Direction {
     int weight_ih = -1, weight_hh = -1, bias_ih = -1, bias_hh = -1, weight_hr = -1;
-    int gates = -1;       // [rows, gates]
-    int cells = -1;       // lstm: [T + 1, N, hidden], by steps, and then what was there before
-    int candidates = -1;  // gru: [rows, hidden]
-    int hidden = -1, cell = -1;  // carried; what follows them is the next batch's
+    int gates = -1;              // [rows, gates]
+    int cells = -1;              // lstm: [T + 1, N, hidden], by steps, then c before the first step
+    int candidates = -1;         // gru: [rows, hidden]
+    int hidden = -1, cell = -1;  // carried; the next state is the next batch's
   };
   struct LayerStates {
     std::vector<Direction> directions;
     int output;  // [rows, directions x width]
   };
-  // From what a layer takes in, and back.
+  // Products with the weight of a layer's input.
   struct InputProducts {
     std::unique_ptr<Gemm> forward, dweight, dinput, add_dinput;
   };
@@ -56,52 +56,47 @@ struct RecurrentPlan {
   int output = 0, last = -1;     // states
   int scratch = 0, backward_scratch = -1;
   std::vector<LayerStates> layers;
-  bool backward = false;  // there is any
-  bool drops = false;     // between layers
-  bool packs = false;     // rows: see recurrent_rows.h
-  bool by_parts = false;  // weights' gradients are made by RunRows
-  // Whether biases' gradients are sums of steps' sums, taken while a step's gates are in a cache.
-  bool sums_steps = false;
-  // Whether backward wants h' of every row.
-  bool previous = false;
-  InputProducts first, other;  // of the first layer, and the others
-  // h' W_hh^T and, backward, of the gradients of gates: W_hh, and with h', weights'.
-  std::unique_ptr<Gemm> step, dstep, dweight_hh;
+  bool backward = false;    // there is a backward pass
+  bool drops = false;       // between layers
+  bool packs = false;       // rows: see recurrent_rows.h
+  bool by_parts = false;    // RunRows makes the weights' gradients
+  bool sums_steps = false;  // biases' gradients add up step by step, with a step's gates in a cache
+  bool previous = false;    // backward needs h' of every row
+  InputProducts first, other;                     // of the first layer, and the others
+  std::unique_ptr<Gemm> step, dstep, dweight_hh;  // h' W_hh^T; dgates W_hh; dgates^T h'
   std::unique_ptr<Gemm> project, dproject, dweight_hr;
 
   int64_t row_count() const { return rows.times * rows.samples; }
   const InputProducts& products(size_t layer) const { return layer == 0 ? first : other; }
-  // Bytes of scratch that a product wants.
-  size_t product_scratch() const;
+  size_t product_scratch() const;  // most bytes of a product
 };
 
-// What a pass has in scratch.  Rows: of all steps; columns: directions x width.
+// The scratch of a pass.  rows: of all steps.  columns: directions x width.
 template <typename T>
 struct RecurrentScratch {
   PackedRows packed;
   T* inner_input;   // packed: x, or its gradient
   T* inner_output;  // packed: the layer's output
-  T* spread;  // packed, backward too: a layer's output as x's rows are, where dropout wants it
+  T* spread;        // packed, both passes: a layer's output in x's order, for dropout
   int32_t* marks;
   T* hidden;                // the running state, [N, width]; backward its gradient
-  AccumulateType<T>* cell;  // lstm's, [N, hidden]; likewise; of gru, backward: see GruBackward
-  T* gates;                 // of a step, [N, gates]: of h'; backward gradients
-  T* unprojected;           // of a step, [N, hidden]: lstm's h before the projection;
-                            // likewise
+  AccumulateType<T>* cell;  // lstm's c, [N, hidden]; backward its gradient; gru: see GruBackward
+  T* gates;                 // of a step, [N, gates]: W_hh h'; backward its gradient
+  T* unprojected;           // of a step, [N, hidden]: lstm's h before the projection; likewise
   T* projected;             // of a step, [N, width]; likewise
-  T* dprojected;            // backward: of all steps
-  T* last;                  // backward, [N, width]: of the state after a sample's last step
+  T* dprojected;            // backward: gradients of `projected` of all steps
+  T* last;                  // backward, [N, width]: gradient of h after a sample's last step
   T* previous;              // backward, [rows, width]: h'
-  T* zeros;                 // backward, [columns]: each row of the output's gradient, without one
-  T* input;                 // [rows, columns]: what dropout left of the layer before
-  T* doutput;               // backward, [rows, columns]: of a layer's output
-  std::byte* input_weight;  // packed, of the product of all rows
-  std::byte* step_weight;   // packed, of the steps' products
+  T* zeros;                 // backward, [columns]: each row of an output's unbound gradient
+  T* input;                 // [rows, columns]: output of the layer before, after dropout
+  T* doutput;               // backward, [rows, columns]: gradient of a layer's output
+  std::byte* input_weight;  // packed weight of the product of all rows
+  std::byte* step_weight;   // packed weight of the steps' products
   std::byte* projection_weight;
   std::byte* products;
 };
 
-// Places in scratch from `base` on; returns the bytes they take.
+// Sets the addresses of scratch from `base` on (null: to null).  Returns the bytes of all.
 template <typename T>
 size_t LayOut(const RecurrentOptions& options, const RecurrentPlan& plan, bool backward,
               std::byte* base, RecurrentScratch<T>& scratch) {
@@ -162,8 +157,8 @@ size_t LayOut(const RecurrentOptions& options, const RecurrentPlan& plan, bool b
   return bytes + plan.product_scratch();
 }
 
-// Also writes the states, all but scratch, and the operations into `spec`.  Errors: InvalidArgument
-// where the inputs are none of a recurrent layer's; the primitives'.
+// Also declares the states, all but scratch, and the operations in `spec`.  Errors: InvalidArgument
+// for inputs that a recurrent layer does not take, and the primitives'.
 absl::StatusOr<RecurrentPlan> PlanRecurrent(const RecurrentOptions& options,
                                             const InferInput& input, LayerSpec& spec);
 

@@ -1,10 +1,9 @@
-// recurrent_rows.h: where a recurrent layer's rows lie: as in x, or, where samples have lengths and
-// the host can read them, end to end without what is beyond a length.
+// recurrent_rows.h: the order of a recurrent layer's rows.  It is x's, or packed, without the rows
+// beyond a sample's length, if samples have lengths that the host can read.
 //
-// Packed, a time's rows are those of the samples that are longer than it, the longest first, so
-// that they are the first of the time before too, and of running states.  The host knows how many
-// only once the work before has run: such a pass is one piece of work on the stream, whose parts
-// run at once.
+// A time's packed rows are of the samples longer than it, the longest first.  So they are also the
+// first rows of the time before, and of running states.  The host knows their number only after the
+// work before.  So a packed pass is one call on the stream, which runs its work at once.
 #pragma once
 
 #include <algorithm>
@@ -19,18 +18,18 @@
 
 namespace gyre {
 
-// Null all, or packed.  In a pass's scratch, but written and read by the host.
+// In a pass's scratch, but written and read by the host.  All null unless rows are packed.
 struct PackedRows {
   int64_t* alive = nullptr;   // [T + 1]: samples at a time; none at T
-  int64_t* first = nullptr;   // [T + 1]: row of a time; the last is their number
+  int64_t* first = nullptr;   // [T + 1]: first row of a time; the last is the number of rows
   int32_t* order = nullptr;   // [N]: samples, the longest first
-  int32_t* place = nullptr;   // [N]: of a sample in it
-  int32_t* outer = nullptr;   // of a packed row: the row in x
-  int32_t* packed = nullptr;  // of a row in x: the packed one, or -1
-  uint64_t* zeros = nullptr;  // as many as a row may have columns
+  int32_t* place = nullptr;   // [N]: a sample's index in `order`
+  int32_t* outer = nullptr;   // by packed row: the row in x
+  int32_t* packed = nullptr;  // by row in x: the packed row, or -1
+  uint64_t* zeros = nullptr;  // for the columns of the widest row
 };
 
-// lengths: [N]; one that is none counts as 0.
+// lengths: [N].  A bad length counts as 0.
 inline void PackRows(const SequenceRows& rows, const int32_t* lengths, const PackedRows& to) {
   const auto length = [&](int64_t n) {
     return lengths[n] < 0 || lengths[n] > rows.times ? 0 : lengths[n];
@@ -40,7 +39,7 @@ inline void PackRows(const SequenceRows& rows, const int32_t* lengths, const Pac
     if (length(n) > 0) ++to.alive[length(n) - 1];
   }
   for (int64_t t = rows.times; t-- > 0;) to.alive[t] += to.alive[t + 1];
-  // Those longer than a sample are before it.
+  // Longer samples come before a sample.
   std::copy_n(to.alive, rows.times + 1, to.first);
   for (int64_t n = 0; n < rows.samples; ++n) {
     to.place[n] = static_cast<int32_t>(to.first[length(n)]++);
@@ -72,7 +71,7 @@ struct TakeRow {
   }
 };
 
-// Row r of `to` is row index[r] of `from`, or zeros if that is negative; without index it is row r.
+// Row r of `to` is row index[r] of `from`, zeros if index[r] < 0, or row r if index is null.
 inline absl::Status TakeRows(Stream& stream, DType dtype, int64_t rows, int64_t columns,
                              const int32_t* index, const uint64_t* zeros, Cells from, Cells to) {
   if (index == nullptr) return CopyCells(stream, dtype, rows, columns, from, to);
@@ -84,8 +83,7 @@ inline absl::Status TakeRows(Stream& stream, DType dtype, int64_t rows, int64_t 
   });
 }
 
-// Enqueues run(context), which finds a stream in the context that runs what it is given at once.
-// cpu and sim.
+// Enqueues run(context), for `cpu` and `sim`.  The stream in its context runs all work at once.
 template <typename F>
 absl::Status RunAtOnce(const LayerContext& context, const F& run) {
   class AtOnce : public ForwardingStream {
