@@ -112,7 +112,7 @@ struct LayerSpec {
   std::string counted = {};
   int metric = -1;  // state index of a kStatistic F64 [2]: {sum, count} over local samples
   // State index of a kStatistic F64 [samples, steps, columns], for a metric that is not a mean.  It
-  // describes the local samples to the host, in tests only.  The layer has no output.
+  // describes the local samples to the host, for test data only.  The layer has no output.
   int records = -1;
   double forward_flops = 0, backward_flops = 0;  // multiply and add are two
   // Each input's gradient is the output's, as applied_backward leaves it.  It may share the memory
