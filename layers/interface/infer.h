@@ -1,6 +1,5 @@
-// infer.h: checks a layer's inputs and declares its states, for Infer.  Errors are InvalidArgument
-// and begin with the field at fault.  The net puts file, line and the layer's name in front.  Pure
-// functions.
+// infer.h: checks a layer's inputs and declares its states, by pure functions.  Errors are
+// InvalidArgument and begin with the field.  The net puts file, line and layer in front.
 #pragma once
 
 #include <cmath>
@@ -27,7 +26,6 @@ absl::Status CheckInputs(const InferInput& input, std::initializer_list<Expected
 // Checks least <= value <= kMaxExtent.
 absl::Status CheckExtent(std::string_view field, int64_t value, int64_t least = 1);
 
-// Checks Shape::IsCountable.
 absl::Status CheckCountable(std::string_view what, const Shape& shape);
 
 // The axis of an input's samples, 0 if the net gives none.  Layers that look across samples or
@@ -73,7 +71,6 @@ StateSpec MakeState(std::string name, StateKind kind, const Shape& shape, DType 
 // An output whose samples are along the axis of the first input's.
 StateSpec MakeOutput(const InferInput& input, const Shape& shape, uint8_t backward);
 
-// Opaque bytes.
 StateSpec MakeBytes(std::string name, StateKind kind, size_t bytes, uint8_t forward,
                     uint8_t backward);
 

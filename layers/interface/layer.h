@@ -24,8 +24,8 @@ enum class StateKind : uint8_t {
   kOutput,
   kParameter,  // trained
   kBuffer,     // persistent, untrained, the same for every shape: running statistics
-  // Rows that the batch before left, one for each sample along batch_axis, zero at first.
-  // Untrained. Forward and backward only read them.  They change after a batch, by carried_to.
+  // Untrained rows that the batch before left, one for each sample along batch_axis, zero at first.
+  // Forward and backward only read them.  They change after a batch, by carried_to.
   kCarried,
   kStatistic,  // of the samples; see summed_after
   kSaved,      // from forward to backward
@@ -58,8 +58,7 @@ struct StateSpec {
   std::vector<CanonicalPart> parts;           // kParameter, kBuffer: see Layer::Pack
   Initializer initializer;                    // kParameter, kBuffer
   double learning_rate_multiplier = 1, decay_multiplier = 1;  // kParameter
-  // kParameter: shared with all parameters of this name in the net, which adds their gradients.
-  // Empty: LAYER.NAME, not shared.
+  // kParameter: parameters of one name share values, and the net adds gradients.  "": LAYER.NAME.
   std::string shared_name = {};
   // kStatistic: the phase of forward, and of backward, after which ranks sum it, or -1.
   int summed_after = -1, summed_after_backward = -1;
@@ -69,8 +68,7 @@ struct StateSpec {
   int carried_to = -1;
   // kInput: elements are from 0 to this number, or any for -1.  A sample with another is a Fault.
   int64_t largest = -1;
-  // kParameter: the I32 state whose elements index all nonzero rows (axis 0) of the gradient.  With
-  // -1 every row may be nonzero.
+  // kParameter: the I32 state that indexes all nonzero rows (axis 0) of the gradient, or -1.
   int touched_rows = -1;
   bool lazy = false;  // a step leaves the other rows and their optimizer slots alone
   std::optional<ParameterSlice> piece = {};  // kParameter; none: the whole parameter
@@ -87,8 +85,8 @@ struct StateSpec {
 //   must           the output is a view of the input
 //   input_is_part  the input may be a view of the output
 //   neither        the layer may work in place, unless backward reads the input
-// The net decides about `may`, and whether gradients share memory likewise, whatever backward
-// reads.  So a layer copies if addresses differ.
+// The net decides whether to use a `may`.  Gradients may share memory likewise, whatever backward
+// reads, so a layer copies if addresses differ.
 struct Alias {
   int output, input;  // indices into LayerSpec::states
   bool must;
@@ -118,8 +116,7 @@ struct LayerSpec {
   // Each input's gradient is the output's, as applied_backward leaves it.  It may share the memory
   // of the output's gradient, where backward then works.
   bool passes_gradient = false;
-  // Forward does little but read and write.  The net may run it again instead of storing its
-  // output.
+  // Forward does little but copy.  The net may run it again instead of storing its output.
   bool cheap = false;
   bool applied_activation = false;  // the layer applies InferInput::output_activation
   bool applied_backward = false;    // also in backward

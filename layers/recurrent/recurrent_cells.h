@@ -97,7 +97,6 @@ struct RoundElement {
 
 // ---- Forward ------------------------------------------------------------------------------------
 
-// Inputs of a cell, and its results for backward.
 template <typename T>
 struct CellArrays {
   Step step;

@@ -101,11 +101,10 @@ class LocalData {
   // no plan and recording goes on.
   absl::Status FinishIteration();
 
-  // Copy the whole value of an array to or from host memory, between iterations.  Block until all
-  // work has finished.  Values are unspecified before Write.  Precondition: no capture of
-  // `compute`. Errors: FailedPrecondition while recording, in an iteration, or for
-  // Lifetime::kIteration. InvalidArgument for an array of another LocalData.  Errors of failed
-  // work.
+  // Copy an array's whole value to or from host memory, between iterations.  Block until all work
+  // has finished.  A value is unspecified before Write.  Precondition: `compute` is not captured.
+  // Errors: FailedPrecondition while recording, in an iteration, or for Lifetime::kIteration,
+  // InvalidArgument for an array of another LocalData, and those of failed work.
   absl::Status Read(Array array, void* to);
   absl::Status Write(Array array, const void* from);
 

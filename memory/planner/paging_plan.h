@@ -7,11 +7,8 @@
 //   page   host memory, or a range of a file, that holds a block's value between two stays
 //   home   where a persistent block is between iterations: on the device or in its page
 //
-// All addresses are planned ahead, so memory does not fragment.  A plan may include:
-//   recomputation  a step runs again just before a reader of its output, which needs no copy
-//   16-bit copies  blocks that may be rounded; half the page; results then depend on the plan
-//   host steps     they work on pages, so an optimizer's state need never be on the device
-//   a page file    for pages that host memory cannot hold; its copies pass through host slots
+// All addresses are planned ahead, so memory does not fragment.  Steps may run again, or on the
+// host, copies may round to 16 bits, and pages may be in a file.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +37,6 @@ struct PagingCosts {
   double host_step_bytes_per_s = 50e9;  // TraceStep::host_bytes: docs/benchmarks/cpu.md, optimizers
 };
 
-// Home of a persistent block.
 enum class Home : uint8_t { kDevice, kHostPage, kDiskPage };
 
 struct Stay {
@@ -111,7 +107,7 @@ struct PagingPlan {
   size_t fetched_bytes = 0, written_bytes = 0;         // of an iteration
   size_t disk_read_bytes = 0, disk_written_bytes = 0;  // of these
 
-  // Whether steps read rounded numbers.  Results then depend on the plan.
+  // Whether steps read numbers rounded to 16 bits.  Results then depend on the plan.
   bool rounds() const { return device_staging.slot_bytes > 0; }
 };
 

@@ -2,7 +2,7 @@
 // A pure function.  The pager executes the schedule, and the planner predicts times from it.
 // Steps, fetches, write-backs and host steps are four streams, each in order.  They wait for:
 //   step        its fetches, and write-backs from memory that it takes without a fetch
-//   fetch       the last step and write-back in its memory, and the last of its page
+//   fetch       last step and write-back in its memory, last write-back and host step of its page
 //   write-back  the last step of its stay, and the last host step on its page's memory
 //   host step   the steps before it, and the write-backs of its pages
 // All waits are for earlier work.  A wait for a later host step means the iteration before.
@@ -49,7 +49,7 @@ struct CopySeconds {
 CopySeconds CopySecondsOf(size_t bytes, size_t page_bytes, const PagingCosts& costs);
 
 struct PagingTimes {
-  double seconds = 0;          // from the begin of the first step to the end of the last
+  double seconds = 0;          // from the begin of the first step to the iteration's end
   double stalled_seconds = 0;  // of these no step computes
 };
 

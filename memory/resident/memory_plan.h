@@ -37,9 +37,8 @@ struct MemoryPlan {
 //                      beyond its base or in a circle, a group of unlike members or with a view, a
 //                      pinned state that is not persistent, more than 2^60 bytes, or a read of a
 //                      non-persistent state whose memory no step up to this one has written.
-//   ResourceExhausted  The device arena and the caller's reserved_bytes exceed capacity_bytes.
-//   Names
-//                      the peak step, its largest states, the capacity and the smallest sufficient.
+//   ResourceExhausted  Device arena and the caller's reserved_bytes exceed capacity_bytes.  Names
+//                      the peak step, its largest states, the capacity and the least sufficient.
 absl::StatusOr<MemoryPlan> PlanMemory(const AccessTrace& trace, size_t capacity_bytes,
                                       size_t reserved_bytes = 0);
 

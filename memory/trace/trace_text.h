@@ -22,8 +22,8 @@ constexpr size_t kColumns = 80;  // of a table
 // Cut to `columns`, with "~" at the end if cut.
 std::string ShortText(const std::string& text, size_t columns);
 
-// PlanMemory's ResourceExhausted.  `enough_bytes` is a sufficient capacity, reserved bytes
-// included. `where` says when it is needed, and `there` which states are on the device then.
+// PlanMemory's ResourceExhausted.  `enough_bytes` is a sufficient capacity with the reserved bytes.
+// `where` says when it is needed, and `there` which states are on the device then.
 absl::Status CapacityError(const AccessTrace& trace, size_t capacity_bytes, size_t enough_bytes,
                            size_t reserved_bytes, std::string_view where, std::vector<int> there);
 
