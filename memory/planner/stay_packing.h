@@ -22,7 +22,7 @@ struct PackedStay {
 };
 
 enum class Wishes : uint8_t {
-  kAll,       // claim and keep, or it does not fit; `written` is ignored
+  kAll,       // claim and keep as asked, or it fails; `written` is ignored
   kMost,      // as many as possible
   kInMemory,  // as many as possible; `written` is ignored
   kNone,
