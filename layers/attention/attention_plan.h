@@ -13,7 +13,6 @@
 
 namespace gyre {
 
-// The products of a tile.
 struct AttentionTile {
   int64_t rows = 0, keys = 0;
   std::unique_ptr<Gemm> scores, output;   // Q K^T, P V

@@ -77,7 +77,6 @@ struct DivideByCount {
   }
 };
 
-// The label that a layer's configuration ignores.
 template <typename Config>
 std::optional<int32_t> IgnoredOf(const Config& config) {
   if (!config.has_ignore_label()) return std::nullopt;

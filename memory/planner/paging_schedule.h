@@ -42,9 +42,8 @@ struct PagingSchedule {
 
 PagingSchedule SchedulePaging(const PagingPlan& plan);
 
-// Seconds of a block's copy to the device and to the host.
 struct CopySeconds {
-  double in = 0, out = 0;
+  double in = 0, out = 0;  // to the device, to the host
 };
 CopySeconds CopySecondsOf(size_t bytes, size_t page_bytes, const PagingCosts& costs);
 

@@ -36,7 +36,6 @@ class Recomputation {
  private:
   // A byte range's value is the step that wrote it, or:
   static constexpr int kNothing = -1, kFromBefore = -2;
-  // A step's use of a byte range.
   struct Use {
     int range = 0;
     int value = kNothing;  // before the step

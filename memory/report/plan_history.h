@@ -9,7 +9,6 @@
 
 namespace gyre {
 
-// Kinds of states, as people name them.
 struct StateKinds {
   std::vector<std::string> names;  // "parameters", ...
   std::vector<int> of;             // by state of the trace; a view has its root's

@@ -28,7 +28,6 @@ struct TraceBlocks {
   std::vector<BlockOffset> states;  // by state, views included
 };
 
-// A step's use of a block.
 struct BlockTouch {
   int block = 0;
   bool reads = false;  // the value from before; a step that writes only a slice reads the rest
