@@ -127,7 +127,7 @@ TEST_P(DeviceTest, TooMuchMemoryIsAnErrorWithTheNumbers) {
 TEST_P(DeviceTest, FreeingWhatIsNotAllocatedAborts) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const Buffer buffer = Make(10);
-  EXPECT_DEATH(device_->Free(MemoryKind::kDevice, buffer.data() + 1), "ranges_.end");
+  EXPECT_DEATH(device_->Free(MemoryKind::kDevice, buffer.data() + 1), "allocations_.end");
   EXPECT_DEATH(device_->Free(MemoryKind::kPinnedHost, buffer.data()), "kind == kind");
 }
 
