@@ -1,5 +1,5 @@
-// blocks.h: blocks (parts of a net written once, with arguments) put in the place of the layers
-// that use them, so that nothing after the parser knows of them.  A pure edit of the message.
+// blocks.h: replaces layers that use a block by the block's layers.  A block is a part of a net
+// written once, with arguments.  Nothing after the parser knows it.  A pure edit of the message.
 #pragma once
 
 #include "absl/status/status.h"
@@ -8,17 +8,17 @@
 
 namespace gyre {
 
-// Replaces every layer that has `use` by copies of its block's layers, and forgets the blocks.
-// Copies are called USER-LAYER, or USER-K-LAYER (K from 1) where `repeat` is above 1.  In `input`,
-// a block's layers mean its own layers, then the names of its inputs, then what the net has;
-// everybody else means by USER the output of its last layer.  A copy has the user's phase too; one
-// of another phase is left out.  The address of layers without `use` stays.
-//
-// Positions of copies read "net.textproto:14:3, used at net.textproto:40:1"; a field that an
-// argument set has the user's. Errors: InvalidArgument with position for an unknown block or
-// argument ("did you mean"), a missing value, one of another type than its field, another number of
-// inputs, a block that uses itself (naming the way), a name taken twice, a repeat below 1, more
-// than kMostLayers layers.
+// Replaces every layer that has `use` by copies of its block's layers, and deletes the blocks.
+//   names   USER-LAYER, or USER-K-LAYER (K from 1) where `repeat` is above 1
+//   input   within a block, its own layers, then its inputs, then the net's; elsewhere, USER is the
+//           output of its last layer
+//   phase   the user's too.  A copy of another phase is left out
+//   errors  "net.textproto:14:3, used at net.textproto:40:1", or the user's position for a field
+//           that an argument set
+// Layers without `use` keep their address.
+// Errors: InvalidArgument with position for an unknown block or argument ("did you mean"), a value
+// missing or of a wrong type, or a wrong number of inputs.  Also for a block that uses itself (with
+// the cycle), a repeated name, a repeat below 1, and more than kMostLayers layers.
 absl::Status ExpandBlocks(NetConfig& net, SourceMap& source);
 
 inline constexpr int kMostLayers = 100'000;

@@ -1,6 +1,5 @@
-// describe.h: the wording shared by everything that complains about a model's text: what a field
-// expects, and what a wrong name should have been.  Pure functions of the descriptors, so a new
-// layer or field needs no edit here.
+// describe.h: wording for errors about a model's text, such as a field's expected value or the name
+// that a wrong one is near.  Pure functions of the descriptors, so a new field needs no edit here.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +14,8 @@
 
 namespace gyre {
 
-// The candidate nearest to `word`, capitals or not: one begins with the other, or the edit distance
-// is <= 1 + a third of the word's length, <= most_edits and less than that length.  "" if there is
-// none.
+// The candidate nearest to `word`, ignoring case, or "".  Near: one begins with the other, or the
+// edit distance is <= 1 + a third of the word's length, <= most_edits and < that length.
 std::string DidYouMean(std::string_view word, std::span<const std::string> candidates,
                        size_t most_edits = SIZE_MAX - 1);
 
@@ -25,10 +23,10 @@ std::string DidYouMean(std::string_view word, std::span<const std::string> candi
 std::vector<std::string> FieldNames(const google::protobuf::Descriptor& message);
 std::vector<std::string> FieldNames(const google::protobuf::OneofDescriptor& oneof);
 
-// "a, b, c"; the first twenty.
+// "a, b, c", of at most twenty names.
 std::string Listed(std::span<const std::string> names);
 
-// What a value of the field must be: "a 64-bit integer", "true or false", "MAX or AVERAGE".
+// The values that a field takes, as "a 64-bit integer", "true or false", "MAX or AVERAGE".
 std::string Expected(const google::protobuf::FieldDescriptor& field);
 
 // `unknown field "kernal"; did you mean "kernel"?`, or `...; choose from a, b` if nothing is near.
@@ -39,10 +37,10 @@ std::string Unknown(absl::string_view kind, absl::string_view word,
 // True for double and float.
 bool IsReal(const google::protobuf::FieldDescriptor& field);
 
-// What to say of a value that is no number: "; a decimal has a point: 0.02" of 0,02, else "".
+// Advice on a value that is no number.  It is "; a decimal has a point: 0.02" for 0,02, else "".
 std::string PointAdvice(std::string_view value);
 
-// The same as Unknown for a field of `message`; a field that belongs one level down is told where.
+// Unknown for a field of `message`.  Says where a field belongs that is one level down.
 std::string UnknownField(const google::protobuf::Descriptor& message, absl::string_view word);
 
 }  // namespace gyre

@@ -1,5 +1,5 @@
-// graph.h: the layers of a net that take part in a phase, in an order in which each follows its
-// inputs.  A pure function of the net's message; shapes come later.
+// graph.h: the layers of a net that take part in a phase, each after its inputs.  A pure function
+// of the net's message, without shapes.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace gyre {
 
-// Where a layer's input comes from.
+// The origin of a layer's input.
 struct Source {
   bool is_net_input = false;
   int index = 0;   // into NetConfig::input, or into NetGraph::nodes
@@ -21,17 +21,17 @@ struct Node {
   std::vector<Source> inputs;
 };
 
-// A layer's name is its first output's name; NAME:K is output K's.  Order: by position in the file
-// where the edges leave a choice.
+// The nodes are in the file's order where the edges leave a choice.  Output 0 has the layer's name.
+// Output K is NAME:K.
 struct NetGraph {
   std::vector<Node> nodes;
 };
 
-// Keeps layers whose phase is ALWAYS or `phase` (TRAIN or TEST).  A layer without `input` takes the
-// output of the nearest layer above it in the file that takes part in the phase, or the first net
-// input.  How many outputs a layer has is not known here.  Errors: InvalidArgument with
-// file:line:column for an unknown input (with "did you mean"; a malformed number of an output;
-// or saying that the input is of the other phase) and for a cycle (naming its layers in order).
+// Keeps layers whose phase is ALWAYS or `phase` (TRAIN or TEST).  A layer without `input` gets the
+// output of the nearest kept layer above it in the file, or the first net input.  The number of a
+// layer's outputs is not known here.
+// Errors: InvalidArgument with file:line:column for an input that is unknown ("did you mean"), of
+// the other phase, or with a malformed output number, and for a cycle (naming its layers).
 absl::StatusOr<NetGraph> BuildGraph(const Parsed<NetConfig>& net, LayerConfig::Phase phase);
 
 }  // namespace gyre

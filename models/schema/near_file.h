@@ -1,5 +1,4 @@
-// near_file.h: what a path that leads nowhere may have been meant to be.  Reads folders; any
-// thread.
+// near_file.h: suggests the path that a user may have meant.  Reads folders.  Any thread.
 #pragma once
 
 #include <string>
@@ -8,12 +7,12 @@
 
 namespace gyre {
 
-// Of what lies beside the first part of `path` that is missing, the nearest name, and what then
-// follows of `path` if it is there.  "" if nothing has a similar name.
+// Replaces the first missing part of `path` by the nearest name beside it, and keeps the rest if
+// that exists.  "" if no name is near.
 std::string NearPath(const std::string& path);
 
-// A status of a file or folder that could not be opened, with "; did you mean PATH?" after it if it
-// is NotFound and there is a NearPath.
+// `status`, of a file or folder that could not be opened.  Appends "; did you mean PATH?" if it is
+// NotFound and there is a NearPath.
 absl::Status WithNearFile(const absl::Status& status, const std::string& path);
 
 }  // namespace gyre

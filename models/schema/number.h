@@ -1,8 +1,7 @@
-// number.h: what a number may look like in a model's text and in --set, which protobuf's text
-// format reads alike: 10, -3, 0x1f, 0.5, 5e-4, .5f, inf, nan.  Pure; any thread.
+// number.h: the numbers that a model's text and --set take, as protobuf's text format does, such as
+// 10, -3, 0x1f, 0.5, 5e-4, .5f, inf, nan.  Pure.  Any thread.
 //
-// Beyond protobuf, a number is refused that others read as another one: 010, which is 8 in octal,
-// and 1e-400, which is 0 in 64 bits.
+// Unlike protobuf, it refuses 010, which is 8 in octal, and 1e-400, which is 0 in 64 bits.
 #pragma once
 
 #include <string>
@@ -12,11 +11,11 @@
 
 namespace gyre {
 
-// What is wrong with the first bad number of a text; "" if none is.
+// The error about the first bad number of a text, or "".
 std::string WrongNumber(std::string_view text);
 
-// The same of a file, which protobuf's parser has accepted: InvalidArgument "file:line:column:
-// ...".
+// The same for a file that protobuf's parser accepted.
+// Errors: InvalidArgument "file:line:column: ...".
 absl::Status CheckNumbers(std::string_view text, const std::string& file);
 
 }  // namespace gyre

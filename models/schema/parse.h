@@ -1,7 +1,7 @@
-// parse.h: reads a model's text files and says precisely what is wrong with them.
+// parse.h: reads a model's text files and reports precisely where they are wrong.
 //
-// Errors are InvalidArgument (NotFound for a missing file; a pipe, a device and more than 64 MiB
-// are no model) of the form
+// Errors: NotFound for a missing file, and InvalidArgument, also for a pipe, a device and more than
+// 64 MiB, of the form
 //   lenet.textproto:14:3: layer "conv1": unknown field "kernal"; did you mean "kernel"?
 #pragma once
 
@@ -22,22 +22,21 @@
 
 namespace gyre {
 
-// A message with the positions of its fields.  The message's address is stable, since positions are
-// keyed by it.
+// A message with the positions of its fields.  Its address is the key of positions, hence stable.
 template <typename Message>
 struct Parsed {
   std::unique_ptr<Message> message;
   std::shared_ptr<const SourceMap> source;
 };
 
-// How the user wrote an override, where that was not "--set OVERRIDE": "batch=0" by "--batch=0".
+// Overrides that the user did not write as "--set OVERRIDE", such as "batch=0" by "--batch=0".
 using Spellings = std::map<std::string, std::string>;
 
-// Parses, applies the overrides (as Split hands them out), and checks what can be known without
-// data or other files: required fields, the trainer's ranges, finite numbers, names (unique,
-// non-empty, of few characters), one type a layer.  A layer's own ranges are its Infer's affair. An
-// error about a field that an override set names the override as the user wrote it: `--set batch=0:
-// batch must be >= 1, got 0`.  Both read numbers by one rule (number.h).
+// Parses, applies the overrides (as Split returns them), and checks all that needs no data or other
+// files.  The checks cover required fields, the trainer's ranges, finite numbers, one type a layer,
+// and names (unique, non-empty, of allowed characters).  A layer's Infer checks its own ranges.  An
+// error about an overridden field names the override as the user wrote it, as in
+// `--set batch=0: batch must be >= 1, got 0`.
 absl::StatusOr<Parsed<NetConfig>> ParseNet(const std::string& path,
                                            std::span<const std::string> overrides = {},
                                            const Spellings& spellings = {});
@@ -52,26 +51,26 @@ absl::StatusOr<Parsed<TrainerConfig>> ParseTrainerText(std::string_view text,
                                                        std::span<const std::string> overrides = {},
                                                        const Spellings& spellings = {});
 
-// Sets one field of a message by reflection: "learning_rate.base", "0.1".  A repeated message is
-// addressed by its name field or index: "layer.conv1.conv2d.filters", "32"; where there is one, or
-// none yet, neither need be said: "data.normalization.mean", "0.3".  Setting a repeated
-// scalar replaces it: "kernel", "3,5".  Sub-messages that are absent are made, which switches a
-// oneof, but for a layer's type, which stays; the value "{}" makes one empty:
-// "learning_rate.constant", "{}".
-// Errors: InvalidArgument naming the path, the segment that does not exist, the choices there or
-// "did you mean"; the value and the type expected; or a layer's type.  The message is then of no
-// use.
+// Sets one field of a message by reflection.
+//   "learning_rate.base", "0.1"
+//   "layer.conv1.conv2d.filters", "32"  A repeated message is addressed by name field or index,
+//   "data.normalization.mean", "0.3"    which may be left out where there is one or none
+//   "kernel", "3,5"                     A repeated scalar is replaced
+//   "learning_rate.constant", "{}"      Makes an empty message
+// Makes absent messages, which switches a oneof, except a layer's type, which stays.
+// Errors: InvalidArgument naming the path and its unknown segment (with choices or "did you mean"),
+// the value and the expected type, or a layer's type.  The message is then unusable.
 absl::Status SetField(google::protobuf::Message& message, std::string_view path,
                       std::string_view value);
 
-// Overrides "path=value" that start with "net." belong to the net and go there with "net." taken
-// off, the others to the trainer.  Errors: InvalidArgument for one without a path or "=".
+// Splits overrides "path=value" into those of the net, which start with "net." (taken off), and the
+// trainer's.  Errors: InvalidArgument for a missing path or "=".
 struct SplitOverrides {
   std::vector<std::string> trainer, net;
 };
 absl::StatusOr<SplitOverrides> Split(std::span<const std::string> overrides);
 
-// `path` as seen from the folder of `file`; an absolute path as it is.
+// `path` relative to the folder of `file`.  An absolute path stays.
 std::string RelativeTo(const std::string& file, const std::string& path);
 
 }  // namespace gyre

@@ -1,4 +1,4 @@
-// silent_errors.h: a collector of protobuf's errors for those who report them in their own words.
+// silent_errors.h: a collector of protobuf's errors, for callers with messages of their own.
 #pragma once
 
 #include <string>

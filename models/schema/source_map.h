@@ -1,6 +1,5 @@
-// source_map.h: where each field of a parsed text message comes from, so that an error found long
-// after parsing still names file:line:column, or the override that set the field.  Immutable after
-// parsing, hence safe to read from any thread.
+// source_map.h: the origin of each field of a parsed text message.  Later errors can thus name
+// file:line:column, or the override that set the field.  Immutable after parsing.  Any thread.
 #pragma once
 
 #include <map>
@@ -19,10 +18,10 @@ class SourceMap {
 
   const std::string& file() const { return file_; }
 
-  // "file:line:column" of field `name` (element `index` if repeated) of `message`, which is the
-  // parsed message or a sub-message of it; of the message itself if the field is not set or name is
-  // empty; the file alone if nothing is known (a message made by hand).  "--set path=value" where
-  // an override set the field or made the message.
+  // The origin of field `name` (element `index` if repeated) of the message or a sub-message:
+  //   "file:line:column"   of the field, or of the message if the field is not set or name is ""
+  //   "--set path=value"   if an override set the field or made the message
+  //   "file"               if nothing is known, as of a message made by hand
   std::string Where(const google::protobuf::Message& message, std::string_view name = "",
                     int index = 0) const;
 
@@ -30,7 +29,7 @@ class SourceMap {
   void Add(const google::protobuf::Message& message, std::string name, int index, int line,
            int column);
   void AddMessage(const google::protobuf::Message& message, int line, int column);
-  // For blocks: `copy` is a copy of `original`, made for what `used_at` says.
+  // For blocks: `copy` is a copy of `original`, made for the layer at `used_at`.
   void AddCopy(const google::protobuf::Message& original, const google::protobuf::Message& copy,
                const std::string& used_at);
   // For the parser: all of field `name`, or the message itself if empty, comes from an override.
@@ -41,7 +40,7 @@ class SourceMap {
   // Message, field ("" for the message itself), element.
   using Key = std::tuple<const void*, std::string, int>;
   std::string file_;
-  std::map<Key, std::string> where_;  // as Where says it
+  std::map<Key, std::string> where_;  // as Where returns it
 };
 
 }  // namespace gyre

@@ -1,6 +1,6 @@
-// syntax_error.h: says why a text is not a valid message.  protobuf's own parser stops at the token
-// after the mistake and speaks of type names; this second reading, made only of texts that failed,
-// follows the message's descriptor and names what a user can change.
+// syntax_error.h: explains why a text is not a valid message, in a second reading of texts that
+// failed.  It follows the message's descriptor and names fields that a user can change.  The parser
+// of protobuf stops at the token after the mistake and names types.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace gyre {
 
-// InvalidArgument for the first mistake in `text`: `file:line:column: layer "conv1": ...`, the
-// layer's part if the mistake is inside one that has a name.  OK if this reading finds none.
+// InvalidArgument for the first mistake in `text`, as `file:line:column: layer "conv1": ...`.  The
+// layer is named if it has a name.  OK if this reading finds no mistake.
 absl::Status FindSyntaxError(std::string_view text, const std::string& file,
                              const google::protobuf::Descriptor& message);
 

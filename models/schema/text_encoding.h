@@ -1,4 +1,4 @@
-// text_encoding.h: the encoding that the first bytes of a text file show.  Pure; any thread.
+// text_encoding.h: the encoding that the first bytes of a text file show.  Pure.  Any thread.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace gyre {
 
-// What some editors write at the beginning of a file in UTF-8.
+// Some editors write this at the beginning of a file in UTF-8.
 inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // The text without a byte order mark at its beginning.

@@ -1,6 +1,5 @@
-// validate.h: what a message must hold beyond its grammar, as far as that can be known without
-// data, shapes or other files.  What one layer's fields may be is the layer's own affair (Infer):
-// nothing here names a layer type.
+// validate.h: checks of a message beyond its grammar that need no data, shapes or other files.  No
+// layer type is named here, since a layer's Infer checks its own fields.
 #pragma once
 
 #include "absl/status/status.h"
@@ -13,9 +12,9 @@ namespace gyre {
 // Far from the 255 bytes of a file's name.
 inline constexpr size_t kLongestName = 100;
 
-// InvalidArgument for the first mistake, with its position.  Names have at most kLongestName
-// characters, each an ASCII letter, a digit, "_" or "-"; integers that the trainer bounds from
-// below end at 2^31 - 1.
+// Names have at most kLongestName characters, each an ASCII letter, a digit, "_" or "-".  Integers
+// that the trainer bounds from below end at 2^31 - 1.
+// Errors: InvalidArgument for the first mistake, with its position.
 absl::Status Validate(const NetConfig& net, const SourceMap& source);
 absl::Status Validate(const TrainerConfig& trainer, const SourceMap& source);
 
