@@ -6,10 +6,10 @@
 
 namespace gyre {
 
-enum class Reduction { kColumns, kSquares };  // a bias's gradient; a bucket's sum of squares
+enum class Reduction { kColumns, kSquares };  // as for a bias's gradient, a bucket's sum of squares
 
-// to[columns] <- sums of the columns of from: [rows, columns]; or to[1] (F64) <- the sum of the
-// squares of all.  scratch: ReductionScratch bytes, or null: in one piece.  Enqueues on stream.
+// Sums columns of from [rows, columns] to to[columns], or all squares to to[1] (F64).  `scratch`
+// has ReductionScratch bytes, or is null, for a reduction in one range.  Enqueues on stream.
 absl::Status Reduce(Stream& stream, Reduction reduction, DType dtype, int64_t rows, int64_t columns,
                     const void* from, void* to, void* scratch);
 size_t ReductionScratch(Reduction reduction, DType dtype, int64_t rows, int64_t columns);

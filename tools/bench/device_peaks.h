@@ -1,5 +1,5 @@
-// device_peaks.h: what a device does at best, measured: a large matrix product, and plain copies.
-// Benchmarks divide by these rates, taken in the same minute.  Used by one thread.
+// device_peaks.h: measures a device's peak rates by a large matrix product and plain copies.
+// Benchmarks divide by these rates, measured in the same minute.  Used by one thread.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ inline double SecondsSince(BenchClock::time_point start) {
   return std::chrono::duration<double>(BenchClock::now() - start).count();
 }
 
-// Uniform in [-1, 1), always the same.  Host memory; precondition: IsReal(to.dtype).
+// Fills host memory with the same uniform numbers in [-1, 1).  Precondition: IsReal(to.dtype).
 void FillUniform(const Tensor& to);
 
 class DevicePeaks {
@@ -26,13 +26,13 @@ class DevicePeaks {
     double device_bytes = 0, upload_bytes = 0, download_bytes = 0;  // bytes copied a second
   };
 
-  // dtype: of the product's matrices.  device and primitives must outlive the result.
+  // `dtype` is that of the product's matrices.  device and primitives must outlive the result.
   // Errors: those of allocation and of Prepare.
   static absl::StatusOr<std::unique_ptr<DevicePeaks>> Create(Device& device,
                                                              const Primitives& primitives,
                                                              DType dtype, Stream& stream);
 
-  // Runs each once; waits for the stream.  The first time is a warm-up.
+  // Runs each once and waits for the stream.  The first call is a warm-up.
   absl::StatusOr<Rates> Measure(Stream& stream) const;
 
  private:

@@ -1,4 +1,4 @@
-// median.h: the middle of what was measured, which an outlier does not move.
+// median.h: the median of measurements, which an outlier does not move.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 namespace gyre {
 
-// Of two in the middle, the larger.  Precondition: there are any.
+// The larger of two in the middle.  Precondition: values is not empty.
 inline double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());

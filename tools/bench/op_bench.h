@@ -1,5 +1,5 @@
-// op_bench.h: the operations of nets, each in every way that a device has for it: timed, and held
-// to the reference on the same operands.  Used by one thread.
+// op_bench.h: times a net's operations in each way that a device has for them, and compares each
+// result with the reference on the same operands.  Used by one thread.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,8 @@ std::string ToString(const ReductionSpec& spec);
 
 using OpSpec = std::variant<GemmSpec, Conv2dSpec, Pool2dSpec, LogSoftmaxSpec, ReductionSpec>;
 
-// What a training step of the net asks of the libraries, each once, and the reductions beside it;
-// in F32.  Errors: those of planning.
+// The operations that a training step of the net requests from the libraries, each once, and its
+// reductions, in F32.  Errors: those of planning.
 absl::StatusOr<std::vector<OpSpec>> OpsOf(const Parsed<NetConfig>& net, int64_t batch);
 
 struct OpPrecision {
@@ -38,22 +38,22 @@ struct OpPrecision {
 class OpBench {
  public:
   using Libraries = std::vector<std::unique_ptr<PrimitiveLibrary>>;
-  // The reference first; on a CPU all others.
+  // The reference, followed on a CPU by all other libraries.
   static Libraries LibrariesOf(const DeviceChoice& choice);
 
-  // libraries: the reference first.  emit: told each row as soon as it is known.
+  // `libraries` begins with the reference.  `emit` receives each row as soon as it is known.
   static absl::StatusOr<std::unique_ptr<OpBench>> Create(
       DeviceChoice choice, Libraries libraries,
       std::function<void(const nlohmann::ordered_json&)> emit);
 
-  // Rows for each pass and way of the operation.  A way that refuses, or fails, is told in its row
-  // and counted, as is a result that is wrong.  Errors: the device does nothing any more.
+  // Emits a row for each pass and way of the operation.  A way that refuses or fails, or a wrong
+  // result, is reported in its row and counted.  Errors: the device no longer works.
   absl::Status Measure(const OpSpec& spec, const OpPrecision& precision);
   int wrong() const { return wrong_; }
   int refused() const { return refused_; }
 
  private:
-  // One pass of an operation: what its rows have in common.
+  // The values that all rows of one pass of an operation share.
   struct MeasuredPass {
     std::string what, name;
     size_t bytes = 0;  // of all operands, each once
@@ -61,7 +61,7 @@ class OpBench {
     const OpPrecision* precision = nullptr;
     DType result = DType::kF32;
   };
-  class WaysSelector;  // measures what the CUDA libraries would do
+  class WaysSelector;  // measures each way of the CUDA libraries
 
   explicit OpBench(std::function<void(const nlohmann::ordered_json&)> emit)
       : emit_(std::move(emit)) {}
@@ -71,9 +71,9 @@ class OpBench {
   absl::Status MeasureOp(LogSoftmaxSpec spec, const OpPrecision& precision);
   absl::Status MeasureOp(ReductionSpec spec, const OpPrecision& precision);
 
-  // Times run and looks at its result, of so many bytes.  *expected: the reference's, or empty: it
-  // becomes this one's.  unpack, if any, turns the whole result into the reference's layout.
-  // Errors: the stream does nothing any more.
+  // Times `run` and compares the `bytes` of its result with *expected, the reference's.  An empty
+  // *expected becomes this result.  `unpack`, if any, converts it to the reference's layout.
+  // Errors: the stream no longer works.
   using Unpack = std::function<absl::Status(std::vector<std::byte>*)>;
   absl::Status Row(const MeasuredPass& pass, const std::string& way, Stream& stream,
                    const std::function<absl::Status()>& run, const void* result, size_t bytes,

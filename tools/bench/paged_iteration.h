@@ -1,6 +1,5 @@
-// paged_iteration.h: an iteration of a plan of paging, run on `sim`: its copies are made, by
-// throttled streams, and its steps slept, so that they and the copies do not take each other's
-// core.
+// paged_iteration.h: runs an iteration of a paging plan on `sim`.  Copies are made, by throttled
+// streams.  Steps sleep, so that neither takes the other's core.
 #pragma once
 
 #include <string>
@@ -11,30 +10,30 @@
 
 namespace gyre {
 
-// Bytes a second of copies of either way, and of what steps on the host read and write, which are
-// slept; 0: copies as fast as memory is, no steps on the host.  And as what travels what may.
+// Bytes a second of copies (each way), and of memory that steps on the host read and write, which
+// sleep.  0: copies at memory speed, no steps on the host.  Also the type of paged activations.
 struct PagedOn {
   double copies = 0, host_steps = 0;
   DType page_activations = DType::kF32;
 };
 
-// Seconds of an iteration, the median of `rounds`; one more comes before.  Of a plan that is
-// self-contained it is captured once and replayed.  Errors: those of the device.
+// Median seconds of `rounds` iterations, after one more.  A self-contained plan's iteration is
+// captured once and replayed.  Errors: those of the device.
 absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const PagingPlan& plan,
                                           int rounds, const PagedOn& on);
 
-// Bytes of F32 a second that one thread converts.  Precondition: to 16 bits.
+// Bytes of F32 a second that one thread converts.  Precondition: a type of 16 bits.
 absl::StatusOr<double> ConvertBytesPerSecond(DType page_activations);
 
-// Of --planners.  Errors: InvalidArgument for one that is none, or that pages nothing.
+// Parses --planners.  Errors: InvalidArgument for an unknown planner, or one that pages nothing.
 struct NamedPlanner {
   std::string name;
   PlannerKind kind = PlannerKind::kAuto;
 };
 absl::StatusOr<std::vector<NamedPlanner>> PlannersNamed(const std::vector<std::string>& names);
 
-// The trace as the machine runs it: each step takes longer by what it takes to wake a thread, as
-// found where all was in memory.  resident: seconds of an iteration there.
+// Adds to each step the time to wake a thread, as found with everything in memory.  `resident` is
+// the seconds of an iteration there.
 AccessTrace WithWaking(AccessTrace trace, double resident);
 
 }  // namespace gyre

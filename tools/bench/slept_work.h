@@ -1,4 +1,4 @@
-// slept_work.h: work of a simulated device that takes its time and no core.
+// slept_work.h: work of a simulated device that takes time but no core.
 #pragma once
 
 #include <chrono>

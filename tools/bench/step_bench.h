@@ -1,5 +1,5 @@
-// step_bench.h: one net on one device, its training steps timed on random numbers and labels beside
-// the device's peaks.  Used by one thread, which several may share in turn.
+// step_bench.h: times training steps of one net on one device, with random numbers and labels, next
+// to the device's peaks.  Used by one thread at a time.
 #pragma once
 
 #include <memory>
@@ -15,31 +15,30 @@ namespace gyre {
 struct StepBenchOptions {
   DeviceFlags device;
   DType compute = DType::kF32;
-  int64_t batch = 64;              // of all ranks together
+  int64_t batch = 64;              // over all ranks
   bool replay = true;              // false: each step is enqueued anew
-  std::string allreduce = "ring";  // what communication has
+  std::string allreduce = "ring";  // of `communication`
   bool shard_optimizer = false;
-  // Of what moves when where device.memory does not hold all.
+  // Used if device.memory does not hold all.
   PlannerKind planner = PlannerKind::kAuto;
 };
 
 class StepBench {
  public:
-  // The net, the device and communication must outlive the result.  Several ranks sum in this
-  // device's memory, which must outlive communication, too.  Errors: those of planning and of
-  // ranks.
+  // net, the device and communication must outlive the result.  Several ranks sum in this device's
+  // memory, so the device must outlive communication.  Errors: those of planning and of ranks.
   static absl::StatusOr<std::unique_ptr<StepBench>> Create(const Parsed<NetConfig>& net,
                                                            const StepBenchOptions& options,
                                                            const DeviceChoice& choice,
                                                            ProcessGroup& communication);
 
-  // All ranks at once: measures the peaks, then `steps` steps, all finished before the clock stops.
+  // All ranks at once.  Measures the peaks, then `steps` steps, which end before the clock stops.
   absl::Status Round(int steps);
-  // The digest `train` prints, after all steps so far.  Of one rank.
+  // The digest that `train` prints, after all steps so far.  Precondition: one rank.
   absl::StatusOr<std::string> Sha256OfWeights() { return model_->Sha256OfWeights(*stream_); }
-  // Drops the rounds so far: a warm-up.
+  // Drops the rounds so far, as a warm-up.
   void Forget() { rounds_.clear(); }
-  // Medians over the rounds.  Precondition: there are any.
+  // Medians over the rounds.  Precondition: there is a round.
   nlohmann::ordered_json Report() const;
 
  private:
@@ -67,7 +66,7 @@ class StepBench {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<TrainingStep> step_;
-  std::unique_ptr<DevicePeaks> peaks_;  // null where memory is bounded: they have no place in it
+  std::unique_ptr<DevicePeaks> peaks_;  // null where memory is bounded and has no room for them
   double flops_ = 0;                    // of a step
   int64_t steps_ = 0;
   double initialize_seconds_ = 0;

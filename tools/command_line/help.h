@@ -1,5 +1,5 @@
-// help.h: what --help prints: a program's use, then its flags by groups, in at most 80 columns.
-// Pure functions over Abseil's registry of flags, which does neither.
+// help.h: the text of --help, a program's usage and its flags by groups, in at most 80 columns.
+// Pure functions over Abseil's registry of flags, which offers neither groups nor that width.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@
 
 namespace gyre {
 
-// The flags that our own sources define, by name; Abseil brings some too.
+// The flags of our own sources, by name.  Abseil defines others.
 std::vector<absl::CommandLineFlag*> OurFlags();
 
-// usage: what the program does, its commands and what it prints; lines as they are.  groups: each
-// of OurFlags in one of them (GYRE_CHECK).
+// `usage` has the program's purpose, commands and output, and is printed as it is.  `groups` must
+// have each of OurFlags once (GYRE_CHECK).
 std::string HelpText(absl::string_view program, absl::string_view usage,
                      const std::vector<FlagGroup>& groups);
 

@@ -1,17 +1,15 @@
-// process.h: a command's standing with the system that started it: descriptors, signals, memory,
-// and whether anyone got what it printed.
+// process.h: prepares a command's descriptors, signals and last words, and checks at the end that
+// its output arrived.
 #pragma once
 
 namespace gyre {
 
-// First of all.  Keeps closed descriptors 0, 1 and 2 from being given to files; makes a file that
-// grows too long and a reader that goes away an error of writing; what no code catches (no memory,
-// no more threads, a mapped file that has been cut) ends the program with one line on stderr and
-// kExitFailed.
+// First in main.  Opens closed descriptors 0, 1 and 2, so that no file gets them.  Files that grow
+// too long, and readers that go away, become errors of writing.  Faults that no code catches (no
+// memory, no threads, a mapped file that was cut) print one line and exit with kExitFailed.
 void PrepareProcess();
 
-// Last of all, before `exit_code` is returned: kExitFailed with a line on stderr if something that
-// was printed did not arrive.
+// Last in main.  Returns `exit_code`, or kExitFailed with a line on stderr if output was lost.
 int FinishOutput(int exit_code);
 
 }  // namespace gyre

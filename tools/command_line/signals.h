@@ -1,4 +1,4 @@
-// signals.h: what signals ask of train.  One state a process, as signals are; atomic, any thread.
+// signals.h: requests that signals make of train.  One atomic state a process.  Any thread.
 #pragma once
 
 #include <atomic>
@@ -6,14 +6,14 @@
 namespace gyre {
 
 struct SignalState {
-  std::atomic<bool> stop = false, save = false;  // asked for
+  std::atomic<bool> stop = false, save = false;  // requested
   std::atomic<bool> training = false;            // there is something to save
-  std::atomic<const char*> said = "";            // by this rank, of a signal that stops
+  std::atomic<const char*> said = "";            // this rank's message about a signal that stops
 };
 SignalState& Signals();
 
-// The first signal that stops asks for a checkpoint and a clean end; the second one kills.  SIGUSR1
-// asks for a checkpoint.  Before any other thread begins: signals reach a thread of their own.
+// The first stopping signal requests a checkpoint and a clean end, the second kills.  SIGUSR1
+// requests a checkpoint.  Precondition: no other thread has begun.  One thread gets all signals.
 void HandleSignals();
 
 }  // namespace gyre

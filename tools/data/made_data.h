@@ -1,5 +1,4 @@
-// made_data.h: what the tools that make data up share: random numbers that follow from a seed,
-// flags within bounds, and the way from flags to a folder.
+// made_data.h: random numbers, checks of flags, and the main function of tools that make data.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +13,13 @@
 
 namespace gyre {
 
-// One after another, those of a key.
+// The random numbers of a key, in sequence.
 class Numbers {
  public:
   explicit Numbers(uint64_t key) : key_(key) {}
   double Uniform(double least = 0, double most = 1);
   double Normal();
-  int64_t Below(int64_t bound);  // from 0 on
+  int64_t Below(int64_t bound);  // >= 0
 
  private:
   const uint64_t key_;
@@ -37,7 +36,7 @@ struct Maker {
   std::function<std::string()> made;  // "3 reviews"
 };
 
-// The tool's main function: `out` is what `write` has filled, or nothing.
+// The tool's main function.  The folder `out` gets all that `write` makes, or nothing.
 int RunMaker(int argc, char** argv, const char* usage, const std::vector<FlagGroup>& groups,
              const absl::Flag<std::string>& out, const Maker& maker);
 

@@ -1,4 +1,4 @@
-// new_folder.h: a folder that a tool makes, whole or not at all.
+// new_folder.h: makes a folder that is whole or absent.
 #pragma once
 
 #include <functional>
@@ -8,15 +8,15 @@
 
 namespace gyre {
 
-// Calls `write` with a folder to fill, and gives it the name `path` if that succeeds.
-// Errors: InvalidArgument for no path; AlreadyExists; those of making folders and of `write`.
+// Calls `write` with a folder to fill, and renames it to `path` on success.
+// Errors: InvalidArgument for no path, AlreadyExists, those of making folders and of `write`.
 absl::Status WriteNewFolder(const std::string& path,
                             const std::function<absl::Status(const std::string& folder)>& write);
 
-// Makes a folder in one that is being filled.
+// Makes a folder within a folder that is being filled.
 absl::Status MakeFolder(const std::string& path);
 
-// And a file; the whole folder is synced before it gets its name.
+// Writes a file there.  The whole folder is synced before it is renamed.
 absl::Status WriteText(const std::string& path, const std::string& text);
 
 }  // namespace gyre

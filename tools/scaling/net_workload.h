@@ -1,5 +1,5 @@
-// net_workload.h: a net as simulate_scaling takes it: what its layers compute and exchange, from
-// the plan that training makes of it.  Allocates no device memory.
+// net_workload.h: a net's computation and communication by layer, for simulate_scaling, from the
+// plan that training makes.  Allocates no device memory.
 #pragma once
 
 #include <vector>
@@ -12,18 +12,18 @@ namespace gyre {
 
 struct NetWorkloadOptions {
   int64_t batch = 1;    // samples a step
-  double step_s = 0;    // of a step that runs alone; 0: as its FLOPs say
-  double flops = 0;     // a second; unused where step_s is given
-  double update_s = 0;  // of step_s: what updates take
-  // What layers take of a step, in parts of any unit: by layer of the result; none: as FLOPs say.
+  double step_s = 0;    // of a step that runs alone.  0: from its FLOPs
+  double flops = 0;     // a second.  Unused if step_s is given
+  double update_s = 0;  // updates' share of step_s
+  // Each layer's share of a step, in any unit, by layer of the result.  Empty: as its FLOPs.
   std::vector<WorkloadLayer> parts = {};
   double device_bytes = 0;        // 0: all that the net needs
-  double copied_bytes_per_s = 0;  // each way, where the device has too little
+  double copied_bytes_per_s = 0;  // each way, if the net pages
 };
 
-// A layer that is cut into pieces counts as so many.  What pages is planned as training would, and
-// makes all layers take longer, in proportion.  Errors: those of PlanModel and of PlanPaging;
-// InvalidArgument where `parts` are of another net.
+// A layer that is cut into slices counts once a slice.  Paging is planned as in training, and makes
+// all layers slower in proportion.  Errors: those of PlanModel and PlanPaging, and InvalidArgument
+// if `parts` are of another net.
 absl::StatusOr<Workload> WorkloadOf(const Parsed<NetConfig>& net,
                                     const NetWorkloadOptions& options);
 

@@ -1,4 +1,4 @@
-// scaling_flags.h: what simulate_scaling is asked: its flags, and what they stand for.
+// scaling_flags.h: reads the flags of simulate_scaling.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ struct ScalingRun {
   Workload workload;
   SumCosts costs;
   ScalingSetup setup;
-  std::vector<int> ranks;         // more and more
-  std::vector<std::string> ways;  // to sum, each setup.algorithm in turn; or the server's name
+  std::vector<int> ranks;         // increasing
+  std::vector<std::string> ways;  // of summing: values of setup.algorithm, or the server's name
 };
 
-// Errors: InvalidArgument naming the flag; those of the files.
+// Errors: InvalidArgument naming the flag, and those of the files.
 absl::StatusOr<ScalingRun> ReadScalingFlags();
 
 }  // namespace gyre

@@ -1,4 +1,4 @@
-// scaling_picture.h: what simulate_scaling found, to look at.  A pure function.
+// scaling_picture.h: draws the results of simulate_scaling.  A pure function.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@ namespace gyre {
 
 struct ScalingLine {
   std::string name;
-  std::vector<ScalingPoint> points;  // of more and more ranks
+  std::vector<ScalingPoint> points;  // of increasing ranks
 };
 
-// An SVG image: each line's efficiency over the number of ranks, whose axis is logarithmic.
-// Precondition: some points, of two numbers of ranks at least.
+// An SVG image of each line's efficiency over the number of ranks, on a logarithmic axis.
+// Precondition: there are points of at least two numbers of ranks.
 std::string ScalingPicture(const std::vector<ScalingLine>& lines, const std::string& title);
 
 }  // namespace gyre

@@ -1,5 +1,5 @@
-// batch.h: one step's samples in host memory, in one piece, so that one copy takes them to a
-// device.  Plain data: whoever owns the memory says how long it stays.
+// batch.h: one step's samples in contiguous host memory, so that one copy takes them to a device.
+// Plain data.  The memory's owner decides how long it lives.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,27 @@
 namespace gyre {
 
 struct Batch {
-  // [count, ...] each, bound even if count is 0; where they lie says AfterArray.
+  // [count, ...] each, bound even if count is 0, at the offsets that AfterArray gives.
   std::vector<Tensor> arrays;
   int64_t first_position = 0;
   std::vector<int64_t> samples = {};  // [count], their indices in the data set
 };
 
-// Where the array after one at `offset` begins: at a cache line's multiple, and never where that
-// one does, so that empty tensors have addresses of their own.
+// Offset of the array after one at `offset`.  It is a multiple of a cache line, and always larger,
+// so that empty tensors have distinct addresses.
 constexpr size_t AfterArray(size_t offset, size_t bytes) {
   constexpr size_t kCacheLine = 64;
   return RoundUp(offset + bytes + 1, kCacheLine);
 }
 
-// Bytes that BatchAt binds: whole cache lines, so that batches laid end to end share none.
+// Bytes that BatchAt binds.  They are whole cache lines, so that adjacent batches share none.
 inline size_t BatchBytes(std::span<const Tensor> arrays) {
   size_t end = 0;
   for (const Tensor& array : arrays) end = AfterArray(end, array.bytes());
   return end;
 }
 
-// A batch of arrays like these, which need not be bound.
+// A batch in `memory` of arrays of these shapes and types, which need not be bound.
 inline Batch BatchAt(std::byte* memory, std::vector<Tensor> arrays) {
   size_t offset = 0;
   for (Tensor& array : arrays) {

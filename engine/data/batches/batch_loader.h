@@ -1,5 +1,5 @@
 // batch_loader.h: decodes batches ahead, on a background thread, into pinned host memory, so that
-// reading overlaps training.  What a batch holds depends on its position alone, never on timing.
+// reading overlaps training.  A batch's content depends on its position alone, never on timing.
 // Create, Next, Release and the destructor belong to one thread.
 #pragma once
 
@@ -17,10 +17,10 @@ namespace gyre {
 
 // An array of each batch.
 struct LoadedArray {
-  size_t array = 0;  // of the data set's
+  size_t array = 0;  // index in the data set
   DType dtype = DType::kF32;
   Normalization normalization = {};
-  bool augmented = false;  // moved; of shape [H, W, C]
+  bool augmented = false;  // only for shape [H, W, C]
 };
 
 struct BatchLoaderOptions {
@@ -28,25 +28,25 @@ struct BatchLoaderOptions {
   Augmentation augmentation = {};
   uint64_t seed = 1;           // of augmentation
   int64_t first_position = 0;  // of this rank's first sample in the endless order
-  int64_t count = 0;           // samples a batch on this rank; 0 is legal
-  int64_t advance = 0;         // positions from one batch to the next: the global batch
+  int64_t count = 0;           // samples a batch on this rank, >= 0
+  int64_t advance = 0;         // positions from one batch to the next, the global batch
   int depth = 3;               // batches in flight, >= 2
 };
 
 class BatchLoader {
  public:
-  // Takes pinned memory for `depth` batches (BatchBytes), and never more.  dataset and device must
-  // outlive the loader.  Errors: InvalidArgument for options out of range, types that no Decoder
-  // makes, or samples too large to address; those of Device::Allocate.
+  // Allocates pinned memory for `depth` batches (BatchBytes), and never more.  `dataset` and
+  // `device` must outlive the loader.  Errors: those of Device::Allocate, and InvalidArgument for
+  // options out of range, types that no Decoder makes, or samples too large to address.
   static absl::StatusOr<std::unique_ptr<BatchLoader>> Create(const Dataset& dataset,
                                                              SampleOrder order, Device& device,
                                                              const BatchLoaderOptions& options);
-  ~BatchLoader();  // joins the thread; never hangs
+  ~BatchLoader();  // joins the thread, never hangs
 
-  // The next batch; blocks until it is decoded.  It stays valid until Release, called once its
-  // copy is done.  At most `depth` - 1 batches may be held.  Errors: those of Dataset::Read
-  // and Decoder::Decode, the latter with the file and the sample, at the batch that they hit and at
-  // every later call.
+  // Blocks until the next batch is decoded.  It is valid until Release, which must follow its copy.
+  // Precondition: at most depth - 1 batches are held.
+  // Errors: those of Dataset::Read and Decoder::Decode (with file and sample), at the batch that
+  // they hit and every later one.
   absl::StatusOr<Batch> Next();
   void Release(const Batch& batch);
 

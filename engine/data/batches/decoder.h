@@ -1,5 +1,5 @@
-// decoder.h: from a stored sample to what a net's input takes: moved as augmentation says, of the
-// input's type, normalised.  Pure; any thread.
+// decoder.h: augments a stored sample, converts it to a net input's type, and normalises it.  Pure.
+// Any thread.
 #pragma once
 
 #include <cstddef>
@@ -12,29 +12,29 @@
 
 namespace gyre {
 
-// x -> (x - mean) / std, computed in double and rounded once (to 16 bits
-// by way of F32); of bytes, x is byte / 255.
+// x -> (x - mean) / std, where x is byte / 255 for bytes.  Computed in double and rounded once, but
+// to 16 bits by way of F32.
 struct Normalization {
-  std::vector<double> mean = {0}, std = {1};  // equally many: one, or one a channel, the last axis
+  std::vector<double> mean = {0}, std = {1};  // both of size 1 or the channels (last axis)
 };
 
-// What each value of a byte stands for: 256 for each of a normalization's values.
+// The normalised values of bytes 0 to 255, for each of the normalization's means in turn.
 std::vector<double> PixelValues(const Normalization& normalization);
 
 class Decoder {
  public:
-  // U8 to U8 and I32, I32 to I32, as they are; U8, F32 and F64 to real types, normalised.
+  // Copies U8 to U8, U8 to I32 and I32 to I32.  Normalises U8, F32 and F64 to real types.
   static bool CanDecode(DType from, DType to);
   // Precondition: CanDecode(from, to).
   Decoder(DType from, DType to, const Normalization& normalization);
 
-  // Equal shapes.  Preconditions: both of the constructor's types; [H, W, C] if it is moved.
-  // Errors: InvalidArgument "holds NAN", for a real that is not finite, or not once it is decoded.
+  // Preconditions: equal shapes, the constructor's types, and [H, W, C] if moved.
+  // Errors: InvalidArgument "holds NAN" for a real that is not finite before or after decoding.
   absl::Status Decode(const Tensor& from, const Move& move, const Tensor& to) const;
 
  private:
   Normalization normalization_;
-  std::vector<std::byte> values_;  // of bytes: PixelValues, of the input's type
+  std::vector<std::byte> values_;  // PixelValues in the input's type, for bytes
 };
 
 }  // namespace gyre

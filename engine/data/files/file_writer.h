@@ -1,6 +1,6 @@
-// file_writer.h: bytes appended to an open file, past the system's cache of files where there are
-// many: a copy there of each byte, and the fresh memory under it, cost a run that saves 1 GiB
-// beside its training more than all else that saving takes.  Used by one thread.
+// file_writer.h: appends bytes to an open file, bypassing the page cache where there are many.  A
+// run that saves 1 GiB beside its training otherwise spends most of the saving on copies into the
+// cache and on its fresh memory.  Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,17 @@ namespace gyre {
 
 class FileWriter {
  public:
-  // fd: an empty file open for writing, which must outlive this; path: what errors call it.
+  // `fd` is an empty file open for writing, which must outlive this.  `path` is its name in errors.
   FileWriter(int fd, std::string path);
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
   ~FileWriter();
 
-  // Errors of both: what absl::ErrnoToStatusCode knows, naming path and errno's text.
+  // Errors of both: those of absl::ErrnoToStatusCode, with path and errno's text.
   absl::Status Append(std::string_view bytes);
-  // After the last Append: hands the system what is left.
+  // After the last Append.  Passes the rest to the system.
   absl::Status Flush();
-  // After Flush: writes over what was appended.
+  // After Flush.  Overwrites appended bytes from offset `at`.
   absl::Status Over(uint64_t at, std::string_view bytes);
 
  private:

@@ -1,5 +1,5 @@
-// folder_lock.h: keeps a second process from writing into a folder that one writes into already.
-// The kernel drops the lock with the process, however that ends.
+// folder_lock.h: keeps a second process from writing into a folder in use.  The kernel drops the
+// lock with the process, however that ends.
 #pragma once
 
 #include <chrono>
@@ -13,9 +13,8 @@ namespace gyre {
 class FolderLock {
  public:
   FolderLock() = default;  // of nothing
-  // Errors: AlreadyExists if another process (or lock) holds the folder for longer than `patience`:
-  // the ranks of a run that was killed outlive mpirun by seconds.  A file system without locks
-  // gives none.
+  // Errors: AlreadyExists if another process (or lock) holds the folder for longer than `patience`.
+  // The ranks of a killed run outlive mpirun by seconds.  A file system without locks reports none.
   static absl::StatusOr<FolderLock> Take(
       const std::string& folder, std::chrono::milliseconds patience = std::chrono::seconds(10));
   FolderLock(FolderLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}

@@ -1,4 +1,4 @@
-// text_file.h: a text file in memory, whatever editor has written it.
+// text_file.h: reads a text file, whatever editor has written it.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace gyre {
 
-// The file's text in UTF-8, without a byte order mark; that it is UTF-8 is not checked.
-// Errors, naming path: those of ReadFile; InvalidArgument for UTF-16 and UTF-32.
+// The text without a byte order mark.  That it is UTF-8 is not checked.
+// Errors, naming path: those of ReadFile, and InvalidArgument for UTF-16 and UTF-32.
 absl::StatusOr<std::string> ReadText(const std::string& path);
 
 }  // namespace gyre

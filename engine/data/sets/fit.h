@@ -1,18 +1,17 @@
-// fit.h: what the training samples alone decide and all others are read by.
+// fit.h: data made from the training samples alone, by which all other samples are read.
 #pragma once
 
 #include <string>
 
 namespace gyre {
 
-// A vocabulary, or the scales of signals.  It belongs to the weights, which mean nothing beside
-// another.
+// A vocabulary, or the scales of signals.  The weights mean nothing with another fit.
 struct Fit {
-  std::string name = {};  // of a file in a run's folder; "": there is none
+  std::string name = {};  // of a file in the run's folder.  "": there is no fit
   std::string text = {};
 };
 
-// Where two fits differ, for people; "": nowhere.
+// The first difference of two fits, for people, or "".
 std::string DifferenceOf(const Fit& expected, const Fit& got);
 
 }  // namespace gyre

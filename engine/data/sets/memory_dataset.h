@@ -1,4 +1,4 @@
-// memory_dataset.h: a data set whose arrays lie in memory, made of one array after another.
+// memory_dataset.h: a data set in memory, built by adding one array after another.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@ namespace gyre {
 
 class MemoryDataset : public Dataset {
  public:
-  // Takes one more array, for the net input `input`; its first axis counts samples, equally many in
-  // each.  name: for messages.
+  // Adds an array that feeds the net input `input`.  Its first axis counts samples, as many as in
+  // the other arrays.  `name` is for messages.
   absl::Status Add(const std::string& input, const std::string& name, HostArray array,
                    bool reset = false);
-  // The last sample of each array is the blank one, and these sequences are the others.
+  // The last sample of each array is the blank one.  These sequences are the others.
   void SetSequences(std::vector<int64_t> samples) { sequences_ = std::move(samples); }
   void SetLengths(std::vector<int32_t> lengths) { lengths_ = std::move(lengths); }
   void SetFit(Fit fit) { fit_ = std::move(fit); }
-  // Of what is left out; "": nothing.
+  // Sets the text about content that is left out, or "".
   void AddNote(std::string note) {
     if (!note.empty()) notes_.push_back(std::move(note));
   }
@@ -43,7 +43,7 @@ class MemoryDataset : public Dataset {
   std::vector<std::string> notes_;
 };
 
-// An array being filled: `samples` of `sample` values each, 0 at first.
+// An array being filled, of `samples` samples of `sample` values each, 0 at first.
 template <typename T>
 HostArray NewArray(int64_t samples, const std::vector<int64_t>& sample) {
   HostArray array{.dtype = kDTypeOf<T>, .dims = {samples}, .bytes = {}};

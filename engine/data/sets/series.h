@@ -1,5 +1,5 @@
-// series.h: data sets of sequences, each opened by one function that dataset.cc calls, and what
-// they share.  Used while a data set is being opened, by one thread.
+// series.h: opens data sets of sequences, one function a kind, and helpers that they share.  Used
+// while a data set is being opened, by one thread.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace gyre {
 
-// What data.train or data.test is opened by, as OpenDataset has it.
+// The arguments of OpenDataset.
 struct SeriesSource {
   const DataConfig& data;
   bool train;
-  std::string folder;  // that relative paths are relative to
+  std::string folder;  // base of relative paths
   const Fit& fit;
   const PathOf& path_of;
 
@@ -33,28 +33,28 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenShots(const SeriesSource& source);
 // A label that losses and metrics are told to ignore.
 inline constexpr int32_t kIgnored = -1;
 
-// The fit to read by: source.fit if it has a name, else the content of `file` unless that is "",
-// else what `make` makes of the training samples.  name: of what is made.
-// Errors: those of reading and making; InvalidArgument if both source.fit and the file are given
-// and differ, or source.fit has another name.
+// Returns source.fit if it has a name, else the content of `file` unless that is "", else the
+// result of `make` from the training samples, under `name`.
+// Errors: those of reading and making.  InvalidArgument if source.fit has another name, or differs
+// from the file.
 absl::StatusOr<Fit> FitFor(const SeriesSource& source, const std::string& name,
                            const std::string& file,
                            const std::function<absl::StatusOr<std::string>()>& make);
 
-// The vocabulary of a fit, which is that of `file` unless that is "".  Errors name it and the line.
+// The vocabulary of a fit.  `file` is its origin or "".  Errors name the file and the line.
 absl::StatusOr<Vocabulary> ParseVocabulary(const SeriesSource& source, const Fit& fit,
                                            const std::string& file);
 
-// What a folder holds that a reader reads, and what it leaves out.
+// The content of a folder, as a reader sees it.
 struct Listing {
-  std::vector<std::string> paths;   // sorted
-  std::vector<std::string> others;  // likewise
+  std::vector<std::string> paths;   // read.  Sorted
+  std::vector<std::string> others;  // left out.  Sorted
 };
-// Reads: regular files whose name ends in one of `endings`, in capitals or not; or folders where
-// there are none.
+// `paths` are regular files whose name ends in one of `endings`, ignoring case, or folders if
+// `endings` is empty.
 absl::StatusOr<Listing> List(const std::string& folder, const std::vector<std::string>& endings);
 
-// For people: that of `folder` these are left out, and what would not be; "" if there are none.
+// For people: says that `others` of `folder` are left out, and which are `expected`.  "" for none.
 std::string LeftOutOf(const std::string& folder, const std::vector<std::string>& others,
                       const std::string& expected);
 

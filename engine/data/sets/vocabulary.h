@@ -1,4 +1,4 @@
-// vocabulary.h: tokens of text and their numbers.  Immutable; any thread may read.
+// vocabulary.h: tokens of text and their numbers.  Immutable.  Any thread may read.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 namespace gyre {
 
 enum class TokenKind {
-  kCharacters,  // of Unicode
-  kWords,       // and each other visible character, and <eos> for the end of a line with tokens
-  kLowerWords,  // words in lower case, each character by Unicode's; no ends of lines
-  kLowerAsciiWords,  // the same of A-Z alone, as vocabularies of earlier versions have them
+  kCharacters,       // of Unicode
+  kWords,            // words, other visible characters, and <eos> at the end of a line with tokens
+  kLowerWords,       // words in lower case, by Unicode, character by character, without <eos>
+  kLowerAsciiWords,  // kLowerWords that lowers A-Z alone, for vocabularies of earlier versions
 };
 
 // Calls `token` for each token of UTF-8 text, in order.  A word is a run of letters, digits,
-// apostrophes and characters beyond ASCII; "<unk>" is a token, "<br />" and byte order marks
-// between words (of files that were joined) are none. Errors: InvalidArgument "3: not UTF-8" with
-// the number of the line.
+// apostrophes and characters beyond ASCII.  "<unk>" is a token.  "<br />" and byte order marks
+// between words (of joined files) are not.
+// Errors: InvalidArgument "3: not UTF-8" with the number of the line.
 absl::Status ForEachToken(std::string_view text, TokenKind kind,
                           const std::function<void(std::string_view)>& token);
 
@@ -33,21 +33,21 @@ class Vocabulary {
  public:
   static constexpr char kUnknown[] = "<unk>";  // token 0
 
-  // Of counted tokens: <unk>, then the most frequent up to `most` in all, of equally frequent ones
-  // the first in the order of bytes.  most 0: all of them, in the order of bytes.
+  // <unk>, then the most frequent tokens, `most` in all, ties in byte order.  A `most` of 0 takes
+  // all tokens, in byte order.
   static Vocabulary Of(const TokenCounts& counts, int64_t most,
                        std::vector<std::string> classes = {});
-  // As text() has written it.  Errors: InvalidArgument "3: ..." with the number of the line.
+  // Parses text()'s format.  Errors: InvalidArgument "3: ..." with the number of the line.
   static absl::StatusOr<Vocabulary> Parse(const std::string& text);
-  // A line a class, "class" TAB NAME; then a line a token, with C's escapes of what is no visible
-  // ASCII or part of a character.
+  // One line a class, "class" TAB NAME, then one line a token.  Bytes that are neither visible
+  // ASCII nor part of a character are C escapes.
   std::string text() const;
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
   const std::vector<std::string>& classes() const { return classes_; }
   int32_t Number(std::string_view token) const;      // 0: unknown
   int32_t ClassNumber(std::string_view name) const;  // -1: unknown
-  // How the words were made of which there are tokens: kLowerWords, unless one has a capital.
+  // The kind that made the words: kLowerWords, or kLowerAsciiWords if one has a capital.
   TokenKind LowerKind() const;
 
  private:

@@ -1,6 +1,6 @@
-// safetensors_header.h: the JSON header of a safetensors file, parsed strictly: what two readers
-// could take differently (repeated keys, numbers that are not plain counts, unknown keys) is
-// refused, and a hostile header costs no more than its length.
+// safetensors_header.h: parses the JSON header of a safetensors file, strictly.  It refuses texts
+// that two readers could take differently (repeated keys, numbers that are not plain counts,
+// unknown keys).  A hostile header costs no more than its length.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@ namespace gyre {
 
 inline constexpr char kSafetensorsMetadata[] = "__metadata__";  // the one key that is no tensor
 
-// A tensor as the header declares it; its bytes are [first, last) of the data.
+// A tensor as the header declares it.  Its bytes are [first, last) of the data.
 struct SafetensorsEntry {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape = {};
   uint64_t first = 0, last = 0;
-  std::string unreadable = {};  // why dtype and shape say nothing: the file's are none of ours
+  std::string unreadable = {};  // why dtype and shape are unset, if the file's are not supported
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> entries;  // in the order of their bytes, which fill the data
+  std::vector<SafetensorsEntry> entries;  // in order of their bytes, which fill the data
   std::map<std::string, std::string> metadata;
 };
 
 // Parses the header of a file with `data_bytes` bytes after it.
-// Errors: DataLoss saying what is wrong, without the file's name.
+// Errors: DataLoss with the reason, without the file's name.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text,
                                                          uint64_t data_bytes);
 

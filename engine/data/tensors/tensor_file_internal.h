@@ -1,4 +1,4 @@
-// tensor_file_internal.h: what the writers of tensor files share.
+// tensor_file_internal.h: helpers of the writers of tensor files.
 #pragma once
 
 #include <span>
@@ -16,7 +16,7 @@ namespace gyre {
 absl::StatusOr<std::vector<const NamedTensor*>> SortByName(const std::string& path,
                                                            std::span<const NamedTensor> tensors);
 
-// The elements as bytes; empty for a tensor without elements.
+// The elements as bytes.  Empty for a tensor without elements.
 std::string_view BytesOf(const Tensor& tensor);
 
 }  // namespace gyre

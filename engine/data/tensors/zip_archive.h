@@ -1,4 +1,4 @@
-// zip_archive.h: the owner of a libzip archive, which is read (byte_source.cc) or built (npz.cc).
+// zip_archive.h: owns a libzip archive that is read (byte_source.cc) or written (npz.cc).
 #pragma once
 
 #include <zip.h>
@@ -7,7 +7,7 @@
 
 namespace gyre {
 
-// Discards: what is built is written by zip_close alone.
+// Discards changes.  Only zip_close writes an archive.
 struct DiscardArchive {
   void operator()(zip_t* archive) const { zip_discard(archive); }
 };
