@@ -23,7 +23,7 @@ namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "tells what training would reach on more ranks than there are.\n"
+    "predicts training on more ranks than there are.\n"
     "\n"
     "  simulate_scaling --net=models/vgg19/net.textproto --rank_batch=32 \\\n"
     "    --flops=5e12 --beta_gb_s=5\n"
@@ -32,10 +32,10 @@ constexpr char kUsage[] =
     "  simulate_scaling --net=... --step_ms=44 --calibration=cluster.json \\\n"
     "    --rank_counts=2,4,8 --table\n"
     "\n"
-    "Every rank has its own batch, whatever their number.\n"
-    "Prints a JSON line for each way to sum and each number of ranks, and for each\n"
-    "way A and B of an epoch's (A + B log2 N) / N seconds, with the residual, the\n"
-    "root mean square of relative errors. --table says where it is above 25 %.\n"
+    "Each rank has a batch of its own, however many there are.\n"
+    "Prints a JSON line for each way to sum and each number of ranks, and one for\n"
+    "each way with A and B of an epoch's (A + B log2 N) / N seconds and the residual\n"
+    "(root mean square of relative errors). --table marks residuals above 25 %.\n"
     "The model is described in distributed/scaling/README.md.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 

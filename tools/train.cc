@@ -33,11 +33,10 @@ ABSL_FLAG(std::string, set, "",
 ABSL_FLAG(std::string, precision, "",
           "F32, F64, F16 or BF16.  Default: the trainer's, or the net's.");
 ABSL_FLAG(std::string, weights, "",
-          "Start from these tensors, by name: a run's folder, a checkpoint's, or a safetensors "
-          "file.");
+          "Initial weights, by name: a run's folder, a checkpoint's, or a safetensors file.");
 ABSL_FLAG(std::string, weights_map, "",
-          "OLD=NEW,...: renames tensors of --weights, or all that begin with \"OLD.\" or "
-          "\"OLD-\".  OLD= leaves them out.  The longest OLD counts.");
+          "OLD=NEW,...: renames tensors of --weights, or all under \"OLD.\" or \"OLD-\".  OLD= "
+          "leaves them out.  The longest OLD counts.");
 ABSL_FLAG(std::string, out, "",
           "Folder for metrics.jsonl and checkpoints/.  Default: runs/NET-TIME.");
 ABSL_FLAG(std::string, resume, "",
@@ -67,18 +66,15 @@ ABSL_FLAG(std::string, planner, "auto",
           "geeps (GeePS's algorithm), naive (no copy overlaps a layer), none (too large a net is "
           "an error).");
 ABSL_FLAG(bool, autotune, true,
-          "Measure a GPU's algorithms at the start.  Off: take those that its libraries "
-          "recommend.");
+          "Measure a GPU's algorithms at the start.  Off: use its libraries' recommendations.");
 ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun or srun.");
 ABSL_FLAG(std::string, allreduce, "",
           "Algorithm by which ranks sum gradients: auto, ring, direct, halving_doubling, "
           "recursive_doubling, shared, hierarchical, mpi (under mpirun), naive, nccl (GPUs).  "
           "Default: the trainer's, or ring.");
-ABSL_FLAG(
-    std::string, wire, "",
-    "Type in which gradients travel, by --allreduce=direct or a parameter server: F32, F16 or "
-    "BF16.  "
-    "Default: the trainer's, or F32.");
+ABSL_FLAG(std::string, wire, "",
+          "Type of gradients between ranks, by --allreduce=direct or a parameter server: F32, F16 "
+          "or BF16.  Default: the trainer's, or F32.");
 namespace {
 int shard_optimizer_values = 0;  // that the flag has had: its default, and what a user gives
 }
@@ -91,24 +87,22 @@ ABSL_FLAG(std::string, sync, "",
 ABSL_FLAG(std::string, staleness, "", "Steps that ssp may lag.  Default: the trainer's, or 0.");
 ABSL_FLAG(
     std::string, servers, "",
-    "Ranks of a parameter server, the last ones, that only serve.  Default: the trainer's, or "
-    "0.");
+    "Ranks of a parameter server, the last ones, that only serve.  Default: the trainer's, or 0.");
 ABSL_FLAG(std::string, server_memory, "",
-          "Where owners hold their part and update it: device or host.  Default: the trainer's, or "
-          "device.");
+          "Memory in which owners hold and update their shards: device or host.  Default: the "
+          "trainer's, or device.");
 ABSL_FLAG(bool, send_data, false,
           "Only rank 0's host has the data.  Others receive it into a temporary folder.");
 ABSL_FLAG(int, stall_timeout_s, gyre::kStallTimeoutS,
           "Seconds that ranks wait for a silent one before the run ends.");
 ABSL_FLAG(bool, plan, false, "Print layers, memory and communication.  Train nothing.");
-ABSL_FLAG(bool, verbose, false, "With --plan: where states lie, what other memory costs, too.");
+ABSL_FLAG(bool, verbose, false, "With --plan: also where states are and what other memory costs.");
 ABSL_FLAG(bool, json, false, "With --plan: print one JSON object.");
 ABSL_FLAG(std::string, plan_picture, "",
           "With --plan: draw memory and copies over time.  NAME.html or NAME.svg.");
-ABSL_FLAG(
-    std::string, timeline, "",
-    "File for a Chrome trace of work and waits, such as timeline.json.  Under mpirun each rank "
-    "has its own: timeline.rank0.json, ...");
+ABSL_FLAG(std::string, timeline, "",
+          "File for a Chrome trace of work and waits, such as timeline.json.  Under mpirun, one a "
+          "rank: timeline.rank0.json, ...");
 
 namespace gyre {
 namespace {
@@ -126,10 +120,11 @@ constexpr char kUsage[] =
     "\n"
     "SIGUSR1 makes a checkpoint. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR2, SIGALRM,\n"
     "SIGXCPU and SIGPWR make one and stop. mpirun passes SIGINT, SIGTERM, SIGUSR1 and\n"
-    "SIGUSR2 on, and kills a second after the first two:\n"
-    "--mca odls_base_sigkill_timeout 30 gives it longer.\n"
+    "SIGUSR2 on. It kills a second after SIGINT or SIGTERM, or later with\n"
+    "--mca odls_base_sigkill_timeout 30.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags, 130 stopped with a checkpoint.\n"
-    "Before training a signal kills: 128 and its number in a shell, 130 of Ctrl-C.";
+    "Before training a signal kills. A shell's code is then 128 and its number, 130\n"
+    "of Ctrl-C.";
 
 const std::vector<FlagGroup> kGroups = {
     {"Data and net", {"trainer", "set", "precision", "weights", "weights_map"}},

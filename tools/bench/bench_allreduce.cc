@@ -31,11 +31,10 @@ ABSL_FLAG(std::string, bytes, "16,4096,65536,1048576,4194304,16777216,67108864",
           "Sizes of a sum, with commas, such as 4096,64M.");
 ABSL_FLAG(std::string, types, "F32", "Types of the numbers, with commas: F64, F32, F16, BF16.");
 ABSL_FLAG(std::string, wire, "F32",
-          "Type in which F32 travels between ranks: F32, F16 or BF16, where an algorithm can.");
+          "Type of F32 numbers between ranks, where an algorithm can: F32, F16 or BF16.");
 ABSL_FLAG(int, rounds, 15, "Rounds.  Each row is their median.");
 ABSL_FLAG(std::string, calibrate, "",
-          "File for what is fastest here, for distributed.calibration.  Its rows of other clusters "
-          "stay.");
+          "Calibration file to write, for distributed.calibration.  Rows of other clusters stay.");
 ABSL_FLAG(std::string, label, "", "Name of this launch, for each row.");
 
 namespace gyre {
@@ -48,10 +47,10 @@ constexpr char kUsage[] =
     "\n"
     "  mpirun -np 2 bench_allreduce --bytes=4096,1048576 --types=F32,BF16\n"
     "\n"
-    "Prints a JSON line for each algorithm, type and size: the median over rounds of\n"
-    "the time of a sum, the 10th and 90th percentiles, and the time of MPI_Allreduce\n"
-    "over this one's, measured in turn (F64 and F32 alone: MPI has no 16 bits). Sums\n"
-    "are checked before they are timed.\n"
+    "Prints a JSON line for each algorithm, type and size. It has the median and the\n"
+    "10th and 90th percentiles of a sum's time over rounds, and MPI_Allreduce's time\n"
+    "over this one's, measured in turn (F64 and F32 alone, for MPI has no 16 bits).\n"
+    "Sums are checked before they are timed.\n"
     "\n"
     "  mpirun -np 4 bench_allreduce --calibrate=cluster.json\n"
     "\n"

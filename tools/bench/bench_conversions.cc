@@ -30,7 +30,7 @@ constexpr char kUsage[] =
     "\n"
     "  bench_conversions --threads=2\n"
     "\n"
-    "Prints a JSON line for each conversion and size: medians over the rounds.\n"
+    "Prints a JSON line for each conversion and size, of medians over the rounds.\n"
     "copy_share is the bytes read and written a second over those of memcpy, of as\n"
     "many bytes, in the same round.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";

@@ -29,11 +29,11 @@ constexpr char kUsage[] =
     "\n"
     "  bench_layers --net=models/alexnet/net.textproto --batch=32 --threads=1\n"
     "\n"
-    "Prints a JSON line for each layer and direction: medians over the rounds.\n"
+    "Prints a JSON line for each layer and direction, of medians over the rounds.\n"
     "gemm_share is its FLOPs a second over those of a large square product of the\n"
-    "same precision, copy_share the bytes that it must read and write over those that\n"
-    "a large copy reads and writes, both in the same round; the larger of the two\n"
-    "says what bounds it.\n"
+    "same precision. copy_share is the bytes a second that it must read and write\n"
+    "over those of a large copy. Peaks are measured in the same round. The larger\n"
+    "share tells whether computation or memory bounds the layer.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {

@@ -14,7 +14,7 @@ ABSL_FLAG(int, batch, 64, "Samples a step, over all ranks.");
 ABSL_FLAG(std::string, precision, "F32", "F32, F64, F16 or BF16.");
 ABSL_FLAG(bool, tf32, false, "On a GPU, round the factors of F32 products to 10 bits of fraction.");
 ABSL_FLAG(int, rounds, 15,
-          "Rounds.  0: one for each line of standard input, as tools/peer/compare sends.");
+          "Rounds.  0: one a line of standard input, as tools/peer/compare sends.");
 ABSL_FLAG(int, steps, 10, "Steps a round.");
 ABSL_FLAG(bool, digest, false, "Print the digest of the weights at the end (one rank).");
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or sim.");
@@ -24,8 +24,7 @@ ABSL_FLAG(std::string, planner, "auto",
           "error).");
 ABSL_FLAG(int, threads, 0, "Threads of each rank.  0: cores / ranks on this host.");
 ABSL_FLAG(bool, autotune, true,
-          "Measure a GPU's algorithms at the start.  Off: take those that its libraries "
-          "recommend.");
+          "Measure a GPU's algorithms at the start.  Off: use its libraries' recommendations.");
 ABSL_FLAG(bool, replay, true, "Capture steps and replay them.  Off: enqueue each anew.");
 ABSL_FLAG(std::string, allreduce, "ring", "Algorithm by which ranks sum gradients.");
 ABSL_FLAG(bool, shard_optimizer, false, "Each of N ranks updates 1/N of the weights.");
@@ -52,11 +51,11 @@ constexpr char kUsage[] =
     "  bench_net --net=models/alexnet/net.textproto --batch=8 --device=sim \\\n"
     "    --device_memory=64M\n"
     "\n"
-    "Prints a JSON line: medians over rounds. A step is upload, forward, backward\n"
+    "Prints a JSON line of medians over rounds. A step is upload, forward, backward\n"
     "with the sums of ranks, and update. gemm_share is the net's FLOPs a second over\n"
     "those of a large square product of the same precision (2048, on a GPU 8192) in\n"
-    "the same round, where memory has no bound. Rank 0 prints for all ranks. Its\n"
-    "times are its own, its rates of images are of all. bench_scaling tells what sums\n"
+    "the same round, where memory has no bound. Rank 0 prints for all ranks. Times\n"
+    "are rank 0's, rates of images are of all ranks. bench_scaling tells what sums\n"
     "cost a step.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 

@@ -25,9 +25,9 @@ constexpr char kUsage[] =
     "  bench_ops --nets=models/lenet/net.textproto:64 --device=cuda \\\n"
     "    --precisions=F32,TF32,BF16\n"
     "\n"
-    "Prints a JSON line for each operation, pass, precision and way of doing it: the\n"
-    "shortest of a few times (by events on a GPU), and the largest difference from\n"
-    "the reference's result on the same operands, relative to the largest value.\n"
+    "Prints a JSON line for each operation, pass, precision and way of doing it. It\n"
+    "has the shortest of a few times (by events on a GPU), and the largest difference\n"
+    "from the reference on the same operands, relative to the largest value.\n"
     "Exit codes: 0 done, 1 failed, or a result is wrong or refused, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {

@@ -31,7 +31,7 @@ ABSL_FLAG(std::string, tensors, "2x16777216,4096000,10x2359296,9x589824,15x36864
           "Elements of the parameters, with commas.  COUNTx repeats.");
 ABSL_FLAG(int, threads, 1, "Threads of the update and of the copy.");
 ABSL_FLAG(int, rounds, 15,
-          "Rounds, each of copies, then updates.  0: one for each line of standard input, as "
+          "Rounds of copies, then updates.  0: one a line of standard input, as "
           "tools/peer/compare_optimizers sends.");
 ABSL_FLAG(int, steps, 3, "Updates a round.");
 ABSL_FLAG(std::string, values, "", "File for the parameters' values after the last round.");
@@ -44,9 +44,9 @@ constexpr char kUsage[] =
     "\n"
     "  bench_optimizers --optimizer=adamw --threads=2\n"
     "\n"
-    "Prints a JSON line: medians over the rounds. copy_share is the bytes that the\n"
-    "update must read and write a second over those of the fastest of memcpy, memcpy\n"
-    "by pieces that a cache holds and stores past the caches, in the same round.\n"
+    "Prints a JSON line of medians over the rounds. copy_share is the bytes a second\n"
+    "that the update must read and write, over those of the fastest copy of the same\n"
+    "round (memcpy, memcpy of ranges that a cache holds, stores past the caches).\n"
     "tools/peer/compare_optimizers runs it beside PyTorch's.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 

@@ -21,26 +21,26 @@
 
 ABSL_FLAG(int, layers, 64, "Layers of the net.");
 ABSL_FLAG(int, layer_kib, 256,
-          "KiB that a layer leaves for backward, a multiple of 4.  Of unequal layers the mean.");
-ABSL_FLAG(double, layer_ms, 4,
-          "Milliseconds of a layer's forward; backward takes twice as long.  Of unequal layers the "
-          "mean.");
+          "KiB that a layer saves for backward, a multiple of 4.  Unequal layers: the mean.");
+ABSL_FLAG(
+    double, layer_ms, 4,
+    "Milliseconds of a layer's forward.  Backward takes twice that.  Unequal layers: the mean.");
 ABSL_FLAG(std::vector<std::string>, unequal, {},
-          "Seeds, each of a net of unequal layers.  Default: equal layers.");
+          "Seeds of nets of unequal layers, one a net.  Default: equal layers.");
 ABSL_FLAG(bool, repeatable, false, "Let layers' forward run again.");
 ABSL_FLAG(std::vector<std::string>, kappa, (std::vector<std::string>{"0.5", "1", "2", "3"}),
-          "Time to copy all that layers leave, over that of forward.");
+          "Time to copy all saved bytes, over that of forward.");
 ABSL_FLAG(std::vector<std::string>, capacity,
           (std::vector<std::string>{"0.25", "0.35", "0.5", "0.7"}),
-          "Shares of what layers leave that the device holds.");
+          "Shares of the saved bytes that the device holds.");
 ABSL_FLAG(std::vector<std::string>, planners, {"auto"},
           "Paging planners: auto, geeps (GeePS's algorithm), naive (no copy overlaps a layer).");
 ABSL_FLAG(std::string, page_activations, "F32",
           "Type of layers' outputs while paged: F32, or F16 or BF16, which halve the bytes.");
 ABSL_FLAG(bool, replay, false, "Capture an iteration whole and replay it.");
 ABSL_FLAG(std::vector<std::string>, plan_steps, {},
-          "Steps of unequal nets that are only planned.  Default: nets run.");
-ABSL_FLAG(int, rounds, 5, "Iterations whose median counts, after one that does not.");
+          "Steps of unequal nets to plan without running.  Default: nets run.");
+ABSL_FLAG(int, rounds, 5, "Iterations, after a warm-up, whose median counts.");
 
 namespace gyre {
 namespace {
@@ -50,16 +50,16 @@ constexpr char kUsage[] =
     "\n"
     "  bench_paging --kappa=2,3 --capacity=0.35\n"
     "\n"
-    "Prints a JSON line for each net, kappa, capacity and planner: the share of the\n"
-    "memory that the planner needs (`least_capacity`; one that needs more than there\n"
-    "is has no times), milliseconds of an iteration as predicted and as measured,\n"
-    "with all in memory (`resident_ms`), and the least that any plan can take\n"
-    "(`bound_ms`: what must leave takes as long to leave as forward, or longer, and\n"
-    "to come back as backward with what runs again). Predictions know what waking a\n"
-    "thread adds to a step with all in memory. With --page_activations of 16 bits the\n"
-    "bound is of half the bytes, and kappa of all. With --plan_steps: the seconds\n"
-    "that planning takes (`plan_seconds`), and nothing runs. Unequal layers' bytes\n"
-    "and times vary 16 times, each by itself.\n"
+    "Prints a JSON line for each net, kappa, capacity and planner, with milliseconds\n"
+    "of an iteration, predicted and measured, and\n"
+    "  least_capacity  share of memory that the planner needs (no times if more)\n"
+    "  resident_ms     milliseconds with all in memory\n"
+    "  bound_ms        least of any plan: the longer of forward and copies out, plus\n"
+    "                  the longer of backward (with what runs again) and copies in\n"
+    "  plan_seconds    time of planning, with --plan_steps. Nothing runs\n"
+    "Predictions know what waking a thread adds to a step with all in memory. With\n"
+    "--page_activations of 16 bits the bound is of half the bytes, and kappa of all.\n"
+    "Bytes and times of unequal layers vary 16 times, independently.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {

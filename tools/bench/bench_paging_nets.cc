@@ -20,17 +20,17 @@ ABSL_FLAG(std::vector<std::string>, nets,
           "Text files of nets.");
 ABSL_FLAG(int, batch, 16, "Samples a step.");
 ABSL_FLAG(std::vector<std::string>, capacity, {"0.25"},
-          "Shares that the device holds of what all states take without sharing memory.");
+          "Shares of all states, each in memory of its own, that the device holds.");
 ABSL_FLAG(std::vector<std::string>, planners, (std::vector<std::string>{"auto", "geeps"}),
           "Paging planners: auto, geeps (GeePS's algorithm), naive (no copy overlaps a layer).");
 ABSL_FLAG(double, flops, 3e11, "FLOPs a second of steps.");
 ABSL_FLAG(double, copy_gb_s, 1.2, "10^9 bytes a second of copies, each way.");
 ABSL_FLAG(double, host_gb_s, 10,
-          "10^9 bytes a second that an optimizer on the host reads and writes.  0: none is there.");
+          "10^9 bytes a second that a host optimizer reads and writes.  0: no such optimizer.");
 ABSL_FLAG(std::string, page_activations, "F32",
           "Type of activations while paged: F32, or F16 or BF16, which halve the bytes.");
 ABSL_FLAG(bool, replay, false, "Capture an iteration whole and replay it.");
-ABSL_FLAG(int, rounds, 3, "Iterations whose median counts, after one that does not.");
+ABSL_FLAG(int, rounds, 3, "Iterations, after a warm-up, whose median counts.");
 
 namespace gyre {
 namespace {
@@ -40,14 +40,14 @@ constexpr char kUsage[] =
     "\n"
     "  bench_paging_nets --nets=models/googlenet/net.textproto --capacity=0.5,0.25\n"
     "\n"
-    "Trains nothing: steps of SGD with momentum are slept for as long as their FLOPs\n"
-    "take. The defaults are a GPU of 1.5 TFLOP/s behind 6 GB/s and beside a host\n"
-    "whose optimizer moves 50 GB/s, five times slower, and GeePS's three nets on a\n"
-    "fourth of what their states take when each has memory of its own, as in GeePS\n"
-    "(`all_bytes`; here they share it over time: `planned_bytes`). Prints a JSON\n"
-    "line for each net, capacity and planner; one that needs more than there is has\n"
-    "no times. Predictions know what waking a thread adds to a step with all in\n"
-    "memory.\n"
+    "Trains nothing. Steps of SGD with momentum sleep as long as their FLOPs take.\n"
+    "The defaults are five times slower than a GPU of 1.5 TFLOP/s behind 6 GB/s and\n"
+    "beside a host whose optimizer moves 50 GB/s. They are GeePS's three nets on a\n"
+    "fourth of all states' bytes if each has memory of its own, as in GeePS\n"
+    "(`all_bytes`). Here states share memory over time (`planned_bytes`).\n"
+    "Prints a JSON line for each net, capacity and planner. A planner that needs more\n"
+    "than there is has no times. Predictions know what waking a thread adds to a step\n"
+    "with all in memory.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {

@@ -27,10 +27,10 @@ ABSL_FLAG(int, threads, 1, "Threads of each rank.");
 ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun.");
 ABSL_FLAG(std::string, allreduce, "auto", "Algorithm by which ranks sum gradients.");
 ABSL_FLAG(std::string, calibration, "",
-          "File of bench_allreduce --calibrate, by which buckets are cut and \"auto\" chooses.");
+          "File of bench_allreduce --calibrate, for bucket sizes and \"auto\".");
 ABSL_FLAG(double, compute_ms, 0,
-          "Milliseconds that a step sleeps in place of the layers' work.  0: the work itself.");
-ABSL_FLAG(int, rounds, 9, "Rounds.  Each times both in turn.");
+          "Milliseconds of sleep in place of a step's layers.  0: run the layers.");
+ABSL_FLAG(int, rounds, 9, "Rounds.  Each times steps alone and with sums.");
 ABSL_FLAG(int, steps, 10, "Steps a round.");
 
 namespace gyre {
@@ -47,8 +47,8 @@ constexpr char kUsage[] =
     "    --net=models/lenet/net.textproto --compute_ms=60\n"
     "\n"
     "The step is of SGD with momentum on zeros.\n"
-    "Prints a JSON line, medians over rounds on rank 0: a step alone, a step with the\n"
-    "others, the difference, and the sums of all buckets without any compute.\n"
+    "Prints a JSON line of medians over rounds on rank 0. It has a step alone, a step\n"
+    "with sums, the difference, and the sums of all buckets without any compute.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {

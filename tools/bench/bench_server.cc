@@ -20,10 +20,10 @@
 #include "tools/scaling/net_workload.h"
 
 ABSL_FLAG(std::string, net, "",
-          "Text file of a net whose FLOPs and buckets count, in place of --layer_counts and "
-          "--table_kib.");
+          "Text file of a net, in place of --layer_counts and --table_kib.  Its FLOPs and buckets "
+          "count.");
 ABSL_FLAG(std::vector<std::string>, layer_counts, {},
-          "Layers of nets, each layer with a table.  Default: 8,24,96.");
+          "Numbers of layers, one a net.  Each layer has a table.  Default: 8,24,96.");
 ABSL_FLAG(int, table_kib, 256, "KiB of a table.");
 ABSL_FLAG(int, chunk_kib, static_cast<int>(gyre::kServerChunkBytes >> 10),
           "KiB of a chunk, which moves at once.");
@@ -32,13 +32,13 @@ ABSL_FLAG(std::vector<std::string>, ratio, {"0.5"},
 ABSL_FLAG(double, compute_ms, 300,
           "Milliseconds of an iteration's layers: a third forward, the rest backward.");
 ABSL_FLAG(std::vector<std::string>, syncs, (std::vector<std::string>{"bsp", "ssp", "async"}),
-          "Parameter servers: bsp, ssp (staleness 1), async; or allreduce (ring, on cpu).");
+          "Modes, with commas: bsp, ssp (staleness 1), async, allreduce (ring, on cpu).");
 ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun.");
 ABSL_FLAG(int, servers, 0, "Ranks, the last ones, that only serve.");
 ABSL_FLAG(std::string, server_memory, "device",
-          "Where owners hold their part and update it: device or host.");
+          "Memory in which owners hold and update their shards: device or host.");
 ABSL_FLAG(std::string, device, "sim", "cpu or sim.");
-ABSL_FLAG(int, rounds, 5, "Rounds.  Each times both in turn: with the server and without.");
+ABSL_FLAG(int, rounds, 5, "Rounds.  Each times iterations with and without the server.");
 ABSL_FLAG(int, steps, 4, "Iterations a round.");
 
 namespace gyre {
@@ -56,13 +56,13 @@ constexpr char kUsage[] =
     "  bench_server --ranks=2 --layer_counts=24 --ratio=0.1,0.5\n"
     "  mpirun -np 2 bench_server\n"
     "\n"
-    "All ranks that do not only serve read and update all tables as training does:\n"
-    "forward reads a layer's table, copies it, gives it back and works; backward\n"
-    "works from the last layer to the first, and each sends its update. A net's\n"
+    "Ranks that do not only serve read and update all tables as training does.\n"
+    "Forward reads a layer's table, copies it, releases it and works. Backward works\n"
+    "from the last layer to the first, and each layer sends its update. A net's\n"
     "layers read and update their own buckets.\n"
-    "Prints a JSON line for each net, ratio and mode, medians over rounds on rank 0:\n"
-    "milliseconds of an iteration, of one without a server (`compute_ms`), and the\n"
-    "share of the former that it waits (`stall`).\n"
+    "Prints a JSON line for each net, ratio and mode, of medians over rounds on\n"
+    "rank 0. It has milliseconds of an iteration, of one without a server\n"
+    "(`compute_ms`), and the share of the former that it waits (`stall`).\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {

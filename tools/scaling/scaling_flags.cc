@@ -21,31 +21,31 @@ ABSL_FLAG(double, flops, 0,
           "FLOPs a second at which a rank computes the net's layers.  Default: none.");
 ABSL_FLAG(double, step_ms, 0,
           "Milliseconds of one rank's step, in place of --flops.  Default: none.");
-ABSL_FLAG(double, update_ms, 0, "Milliseconds of that for the optimizer.");
+ABSL_FLAG(double, update_ms, 0, "Milliseconds of a rank's step for the optimizer.");
 ABSL_FLAG(std::string, layer_time, "flops",
-          "flops: a layer's share of a step's time is that of its FLOPs.  Or a file with a line of "
-          "bench_scaling: that of its pieces of work.");
+          "Each layer's share of a step: flops, or the pieces of work in a file with a line of "
+          "bench_scaling.");
 ABSL_FLAG(std::string, device_memory, "",
           "Bytes of device memory, such as 64M.  A net beyond that pages.  Default: it holds all.");
 ABSL_FLAG(int, layers, 0,
           "Equal layers, in place of --net.  Backward takes twice forward.  Default: none.");
-ABSL_FLAG(std::string, gradient_bytes, "", "Bytes of all their gradients, such as 64M or 1.2e9.");
-ABSL_FLAG(std::string, paged_bytes, "", "Bytes that their step pages, each way.");
+ABSL_FLAG(std::string, gradient_bytes, "",
+          "Bytes of all gradients of --layers, such as 64M or 1.2e9.");
+ABSL_FLAG(std::string, paged_bytes, "", "Bytes that a step of --layers pages, each way.");
 ABSL_FLAG(std::vector<std::string>, rank_counts,
           (std::vector<std::string>{"1", "2", "4", "8", "16", "32", "64", "128", "256", "512",
                                     "1024", "2048", "4096", "8192"}),
           "Numbers of ranks, with commas, in growing order.");
 ABSL_FLAG(int, ranks_per_host, 1, "Ranks that share a link to other hosts.");
 ABSL_FLAG(std::vector<std::string>, algorithms, {"auto"},
-          "How gradients are summed, with commas: ring, direct, halving_doubling, "
+          "Algorithms that sum gradients, with commas: ring, direct, halving_doubling, "
           "recursive_doubling, shared, hierarchical, naive, auto.");
-ABSL_FLAG(std::string, sync, "allreduce",
-          "allreduce, or of a parameter server: bsp, ssp or async.");
+ABSL_FLAG(std::string, sync, "allreduce", "allreduce, or a parameter server: bsp, ssp or async.");
 ABSL_FLAG(int, staleness, 0, "Steps that ssp may lag.");
 ABSL_FLAG(int, servers, 0, "Ranks of a parameter server that only serve.");
 ABSL_FLAG(std::string, schedule, "forward",
-          "forward: sums under backward and the next forward, as train does; backward: under "
-          "backward alone; none: after it.");
+          "Work that sums overlap: forward (backward and the next forward, as train), backward "
+          "(alone), none (after backward).");
 ABSL_FLAG(bool, bucket_a_gradient, false, "Sum each gradient alone, without buckets.");
 ABSL_FLAG(std::string, calibration, "", "File of bench_allreduce --calibrate.");
 ABSL_FLAG(double, alpha_us, 30, "Between hosts: microseconds to start a message.");
