@@ -1,5 +1,4 @@
-// graph.h: the layers of a net that take part in a phase, each after its inputs.  A pure function
-// of the net's message, without shapes.
+// graph.h: a net's layers in a phase, each after its inputs, without shapes.  Pure.
 #pragma once
 
 #include <vector>
@@ -21,8 +20,7 @@ struct Node {
   std::vector<Source> inputs;
 };
 
-// The nodes are in the file's order where the edges leave a choice.  Output 0 has the layer's name.
-// Output K is NAME:K.
+// In the file's order where the edges leave a choice.  NAME is a layer's output 0, NAME:K output K.
 struct NetGraph {
   std::vector<Node> nodes;
 };

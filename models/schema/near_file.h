@@ -7,8 +7,8 @@
 
 namespace gyre {
 
-// Replaces the first missing part of `path` by the nearest name beside it, and keeps the rest if
-// that exists.  "" if no name is near.
+// `path` with its first missing part replaced by the nearest name there, and the rest if it exists.
+// "" if no name is near.
 std::string NearPath(const std::string& path);
 
 // `status`, of a file or folder that could not be opened.  Appends "; did you mean PATH?" if it is

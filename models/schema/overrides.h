@@ -21,8 +21,7 @@ struct Touched {
   std::string override;  // as the user wrote it: "--set batch=0"
 };
 
-// SetField of parse.h without the path in its errors.  `touched` may be null.  `override` is
-// recorded with each field.
+// SetField of parse.h without the path in its errors.  `touched`, if any, records `override` too.
 absl::Status Set(google::protobuf::Message& root, absl::string_view path, absl::string_view value,
                  absl::string_view override, std::vector<Touched>* touched);
 

@@ -7,7 +7,6 @@
 
 namespace gyre {
 
-// Drops every error.
 class SilentErrors : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int, int, const std::string&) override {}

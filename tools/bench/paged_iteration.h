@@ -32,8 +32,7 @@ struct NamedPlanner {
 };
 absl::StatusOr<std::vector<NamedPlanner>> PlannersNamed(const std::vector<std::string>& names);
 
-// Adds to each step the time to wake a thread, as found with everything in memory.  `resident` is
-// the seconds of an iteration there.
+// Adds a thread's time to wake to each step, from `resident`, an iteration's seconds unpaged.
 AccessTrace WithWaking(AccessTrace trace, double resident);
 
 }  // namespace gyre

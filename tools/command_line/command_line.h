@@ -90,7 +90,6 @@ absl::Status CheckEnding(absl::string_view flag, const std::string& path,
 // Checks that `device`, the value of --device, pages, as a flag about paging needs.
 absl::Status CheckPages(absl::string_view flag, const std::string& device);
 
-// Storage of pages.
 struct PageStorage {
   size_t host_bytes = ~size_t{0};
   std::string folder;  // of a file for pages beyond host_bytes
@@ -134,8 +133,7 @@ absl::StatusOr<Ranks> JoinRanks(AllreduceChoice allreduce, int ranks = 1,
                                 int stall_timeout_s = kStallTimeoutS);
 
 // Opens each rank's device and runs `body` there, one rank on the calling thread, several on a
-// thread each.  Returns rank 0's status, OK or Cancelled.  Any other error, of any rank, ends the
-// job (Fail).
+// thread each.  Returns rank 0's OK or Cancelled.  Any other error of a rank ends the job (Fail).
 absl::Status RunRanks(Ranks ranks, const DeviceFlags& flags,
                       const std::function<absl::Status(ProcessGroup&, const DeviceChoice&)>& body);
 

@@ -1,5 +1,4 @@
-// process.h: prepares a command's descriptors, signals and last words, and checks at the end that
-// its output arrived.
+// process.h: prepares a command's descriptors, signals and last words, and checks its output.
 #pragma once
 
 namespace gyre {

@@ -21,9 +21,8 @@ struct NetWorkloadOptions {
   double copied_bytes_per_s = 0;  // each way, if the net pages
 };
 
-// A layer that is cut into slices counts once a slice.  Paging is planned as in training, and makes
-// all layers slower in proportion.  Errors: those of PlanModel and PlanPaging, and InvalidArgument
-// if `parts` are of another net.
+// A sliced layer counts once a slice.  Paging, planned as in training, slows layers in proportion.
+// Errors: those of PlanModel and PlanPaging, and InvalidArgument if `parts` are of another net.
 absl::StatusOr<Workload> WorkloadOf(const Parsed<NetConfig>& net,
                                     const NetWorkloadOptions& options);
 

@@ -16,8 +16,7 @@ struct Move {
   bool flip = false;
   int64_t down = 0, right = 0;
 };
-// The move at a position of the endless order.  It does not depend on how ranks share the positions
-// or where a run began.
+// The move at a position of the endless order, whatever the ranks and wherever the run began.
 Move MoveAt(const Augmentation& augmentation, uint64_t seed, int64_t position);
 
 }  // namespace gyre

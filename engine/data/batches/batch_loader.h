@@ -15,7 +15,6 @@
 
 namespace gyre {
 
-// An array of each batch.
 struct LoadedArray {
   size_t array = 0;  // index in the data set
   DType dtype = DType::kF32;
@@ -45,8 +44,7 @@ class BatchLoader {
 
   // Blocks until the next batch is decoded.  It is valid until Release, which must follow its copy.
   // Precondition: at most depth - 1 batches are held.
-  // Errors: those of Dataset::Read and Decoder::Decode (with file and sample), at the batch that
-  // they hit and every later one.
+  // Errors: those of Dataset::Read and Decoder::Decode (with file and sample), from their batch on.
   absl::StatusOr<Batch> Next();
   void Release(const Batch& batch);
 

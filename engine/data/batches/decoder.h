@@ -1,5 +1,4 @@
-// decoder.h: augments a stored sample, converts it to a net input's type, and normalises it.  Pure.
-// Any thread.
+// decoder.h: augments, converts to a net input's type, and normalises a sample.  Pure.  Any thread.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +11,7 @@
 
 namespace gyre {
 
-// x -> (x - mean) / std, where x is byte / 255 for bytes.  Computed in double and rounded once, but
-// to 16 bits by way of F32.
+// x -> (x - mean) / std, in double, rounded once (to 16 bits via F32).  A byte's x is byte / 255.
 struct Normalization {
   std::vector<double> mean = {0}, std = {1};  // both of size 1 or the channels (last axis)
 };

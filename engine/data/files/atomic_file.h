@@ -40,8 +40,7 @@ absl::Status PublishFolder(const std::string& staged, const std::string& path);
 // Removes the folder and its content.  No reader sees it half removed.
 absl::Status RemoveFolderAtomically(const std::string& path);
 
-// Removes the temporaries that dead writers left in `folder`.  Precondition: nobody is writing
-// files or folders in it.
+// Removes the temporaries of dead writers from `folder`.  Precondition: nobody is writing there.
 absl::Status RemoveTemporaries(const std::string& folder);
 
 // Returns the whole file.  Errors, naming path: those of FileReader::Open, DataLoss for more than
@@ -49,7 +48,6 @@ absl::Status RemoveTemporaries(const std::string& folder);
 absl::StatusOr<std::string> ReadFile(const std::string& path,
                                      uint64_t most_bytes = std::numeric_limits<uint64_t>::max());
 
-// SHA-256 of bytes that are added in turn.
 class Sha256Digest {
  public:
   Sha256Digest();

@@ -1,6 +1,6 @@
 // file_reader.h: reads a regular file in sequence, from any offset.  Pipes, which would block, and
-// devices, which may never end, are refused before a byte is read.  The size is known before memory
-// is allocated.  Used by one thread.
+// devices, which may never end, are refused unread.  The size is known before memory is allocated.
+// Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,7 @@ namespace gyre {
 
 class FileReader {
  public:
-  // Errors, naming path: NotFound, PermissionDenied and the like, and InvalidArgument for a pipe or
-  // a device.
+  // Errors, naming path: InvalidArgument for a pipe or a device, NotFound, PermissionDenied, ...
   static absl::StatusOr<FileReader> Open(const std::string& path);
   FileReader(FileReader&& other) noexcept;
   ~FileReader();

@@ -1,6 +1,5 @@
 // private_folder.h: a temporary folder that its user alone can read, whatever the umask.  Its maker
-// holds a lock on a mark in it and removes it.  If the maker is killed, the next process that makes
-// such a folder beside it removes it.
+// locks a mark in it and removes it.  If killed, the next maker of a folder beside it removes it.
 #pragma once
 
 #include <string>

@@ -1,5 +1,4 @@
-// dataset.h: named arrays of samples with random access.  Immutable after opening.  Any thread may
-// read.
+// dataset.h: named arrays of samples with random access.  Immutable after opening.  Any thread.
 #pragma once
 
 #include <functional>

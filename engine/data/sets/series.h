@@ -35,8 +35,7 @@ inline constexpr int32_t kIgnored = -1;
 
 // Returns source.fit if it has a name, else the content of `file` unless that is "", else the
 // result of `make` from the training samples, under `name`.
-// Errors: those of reading and making.  InvalidArgument if source.fit has another name, or differs
-// from the file.
+// Errors: those of both, and InvalidArgument if source.fit has another name or unlike content.
 absl::StatusOr<Fit> FitFor(const SeriesSource& source, const std::string& name,
                            const std::string& file,
                            const std::function<absl::StatusOr<std::string>()>& make);
@@ -50,8 +49,7 @@ struct Listing {
   std::vector<std::string> paths;   // read.  Sorted
   std::vector<std::string> others;  // left out.  Sorted
 };
-// `paths` are regular files whose name ends in one of `endings`, ignoring case, or folders if
-// `endings` is empty.
+// `paths` are regular files with one of `endings`, ignoring case, or folders if that is empty.
 absl::StatusOr<Listing> List(const std::string& folder, const std::vector<std::string>& endings);
 
 // For people: says that `others` of `folder` are left out, and which are `expected`.  "" for none.

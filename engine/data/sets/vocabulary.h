@@ -33,8 +33,7 @@ class Vocabulary {
  public:
   static constexpr char kUnknown[] = "<unk>";  // token 0
 
-  // <unk>, then the most frequent tokens, `most` in all, ties in byte order.  A `most` of 0 takes
-  // all tokens, in byte order.
+  // <unk>, then the `most` - 1 most frequent tokens, ties in byte order.  0: all, in byte order.
   static Vocabulary Of(const TokenCounts& counts, int64_t most,
                        std::vector<std::string> classes = {});
   // Parses text()'s format.  Errors: InvalidArgument "3: ..." with the number of the line.

@@ -16,14 +16,12 @@ class ByteSource {
   // Reads the file's bytes, unpacked if they are gzip.
   // Errors: those of FileReader::Open.
   static absl::StatusOr<std::unique_ptr<ByteSource>> OpenFile(const std::string& path);
-  // Reads an entry of a zip archive.  Errors: those of OpenFile, DataLoss if it is no archive, and
-  // NotFound naming the existing entries.
+  // Reads a zip archive's entry.  Errors: also DataLoss (no archive), NotFound (names the entries).
   static absl::StatusOr<std::unique_ptr<ByteSource>> OpenZipEntry(const std::string& path,
                                                                   const std::string& entry);
   virtual ~ByteSource() = default;
 
-  // Reads up to `bytes` bytes, and fewer only at the end.  Errors: DataLoss for broken or truncated
-  // data.
+  // Reads `bytes` bytes, or fewer at the end.  Errors: DataLoss for broken or truncated data.
   virtual absl::StatusOr<size_t> Read(char* to, size_t bytes) = 0;
   // Total bytes, if known before they are read.
   virtual std::optional<uint64_t> size() const = 0;

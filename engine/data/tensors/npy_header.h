@@ -1,5 +1,4 @@
-// npy_header.h: parses the header of a .npy file, a Python literal, strictly.  A hostile header
-// costs no more than its length.
+// npy_header.h: parses a .npy file's header, a Python literal, strictly, in time of its length.
 #pragma once
 
 #include <cstdint>

@@ -50,8 +50,7 @@ class TensorFile {
   // Without the checksum.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const Tensor* Find(std::string_view name) const;  // null if absent
-  // Tensors of the file that tensors() lacks, for an unknown dtype or too many extents.  Maps name
-  // to reason.
+  // Tensors that tensors() lacks, for an unknown dtype or too many extents.  Maps name to reason.
   const std::map<std::string, std::string, std::less<>>& unreadable() const { return unreadable_; }
   // Errors: InvalidArgument for the name of one of these.
   absl::Status CheckReadable(std::string_view name) const;
@@ -69,8 +68,7 @@ class TensorFile {
 // Safetensors files that together hold one set of tensors.  Tensors stay on disk until read.
 class TensorFiles {
  public:
-  // Reads the headers alone.  Errors: those of TensorFile::Read, and DataLoss naming both files
-  // that have a tensor of the same name.
+  // Reads headers alone.  Errors: those of TensorFile::Read, DataLoss naming two files of a tensor.
   static absl::StatusOr<TensorFiles> Open(const std::vector<std::string>& paths);
 
   struct TensorEntry {
