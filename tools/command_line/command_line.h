@@ -21,8 +21,8 @@
 namespace gyre {
 
 inline constexpr int kExitFailed = 1, kExitUsage = 2, kExitStopped = 130;
-// Other ranks wait so long with an error.  Rank 0's comes first, and mpirun ends them within a
-// second.  The wait is longer than ranks of a busy machine differ in reaching the same error.
+// Other ranks wait so long with an error, so that rank 0's comes first and mpirun, after a second,
+// ends them.  It is longer than ranks of a busy machine differ in reaching the same error.
 inline constexpr std::chrono::milliseconds kOtherRanksWait(3000);
 
 // First in main.  Restarts the program with a GOMP_SPINCOUNT, unless the environment chooses how
@@ -87,7 +87,7 @@ absl::StatusOr<PlannerKind> PlannerNamed(absl::string_view flag, const std::stri
 absl::Status CheckEnding(absl::string_view flag, const std::string& path,
                          std::initializer_list<absl::string_view> endings);
 
-// Checks that `device`, the value of --device, pages, as a flag about paging needs.
+// For a flag about paging.  Checks that `device`, the value of --device, pages.
 absl::Status CheckPages(absl::string_view flag, const std::string& device);
 
 struct PageStorage {
