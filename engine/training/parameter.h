@@ -1,7 +1,7 @@
-// parameter.h: the persistent states of a net: what training changes and files keep.
+// parameter.h: the persistent states of a net, which training changes and files hold.
 //
-// The first net that is inferred makes the set and thereby picks each parameter's storage layout;
-// nets of other shapes bind to it.  Immutable after that.
+// The first inferred net makes the set and picks each parameter's storage layout.  Nets of other
+// shapes bind to it.  Immutable after that.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 namespace gyre {
 
 struct Parameter {
-  std::string layer;                   // the layer's name; where it is shared, the first one's
+  std::string layer;                   // the layer's name, or that of the first to share it
   StateSpec spec;                      // kind kParameter or kBuffer
   int state = 0;                       // index in the layer's spec
   std::shared_ptr<const Layer> owner;  // packs and unpacks
@@ -25,24 +25,24 @@ struct Parameter {
     return spec.shared_name.empty() ? layer + "." + spec.name : spec.shared_name;
   }
   bool trained() const { return spec.trained(); }
-  // Elements of the storage, padding included: what optimizers and reductions see.
+  // Elements of the storage with padding, as optimizers and reductions see it.
   int64_t storage_elements() const {
     return static_cast<int64_t>(spec.size_bytes() / SizeOf(spec.dtype));
   }
 };
 
-// Numbers of a real type as another, each rounded once.
+// Converts numbers between real types, each rounded once.
 std::vector<std::byte> ToType(std::span<const std::byte> bytes, DType from, DType to);
 
-// What files call a part of a parameter; `suffix` is an optimizer slot's (".momentum") or "".  Of
-// values those that are cut have one name, their slots names of their own.
+// The name in files of a part of a parameter.  `suffix` is an optimizer slot's (".momentum") or "".
+// The slices of one parameter share a name for values, but not for slots.
 std::string CanonicalName(const Parameter& parameter, const CanonicalPart& part,
                           absl::string_view suffix);
 // The shape of the tensor of that name.
 Shape CanonicalShape(const Parameter& parameter, const CanonicalPart& part,
                      absl::string_view suffix);
 
-// What files have of it: of 16 bits F32, in which a trained one's master is.
+// The type in files.  For 16 bits it is F32, the type of the master.
 inline DType FileDType(const Parameter& parameter) { return AccumulateDType(parameter.spec.dtype); }
 
 // Host tensors with the memory behind them.
@@ -56,7 +56,7 @@ class ParameterSet {
  public:
   void Add(Parameter parameter);
   std::span<const Parameter> all() const { return parameters_; }
-  // Index of the one of that name (Parameter::name); -1: there is none.
+  // Index of the parameter with this name (Parameter::name), or -1.
   int Find(absl::string_view name) const;
 
  private:
@@ -64,31 +64,31 @@ class ParameterSet {
   std::unordered_map<std::string, int> index_of_name_;
 };
 
-// Host memory of storage_elements() in a parameter's layout, each of FileDType: the parameter
-// itself, or of one of 16 bits its master, and slots of the optimizer.
+// Bytes of storage in host memory: storage_elements() of FileDType, in the parameter's layout.
+// Values, masters and optimizer slots have this form.
 size_t MasterBytes(const Parameter& parameter);
 
-// Writes the first values of one parameter, packed, over such memory.  They depend on (seed, names)
-// alone, where it is cut on the whole one's.
+// Writes the first values of a parameter, packed, to such storage.  They depend only on the seed
+// and the names.  A slice has the values of its range in the whole parameter.
 absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* storage);
 
-// The bytes of such memory <-> canonical tensors of FileDType; `suffix` is appended to each name
-// (".momentum").  Where the storage is canonical the tensor lies in it.
+// Appends the canonical tensors of such storage, of FileDType, with `suffix` in their names.
+// A tensor points into the storage if that is canonical.
 absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> storage,
                              absl::string_view suffix, HostTensors& to);
-// Likewise of bytes of the parameter's own type, which need not be as wide as FileDType.
+// Likewise from storage of the parameter's own type, which is widened to FileDType.
 absl::Status UnpackValue(const Parameter& parameter, std::span<std::byte> storage, HostTensors& to);
-// Pieces of one parameter, one after another in `tensors`, become one tensor; a copy where they do
-// not lie end to end.
+// Joins slices of a parameter that follow one another in `tensors`.  Copies them unless they are
+// contiguous in memory.
 void JoinSlices(HostTensors& tensors);
-// Host memory that UnpackParameter takes beside the storage.
+// Host memory that UnpackParameter allocates beside the storage.
 size_t UnpackedBytes(const Parameter& parameter);
-// `stored`: what a file has of a part, or its header says of it; null if it lacks it.  Errors:
-// NotFound if it does, InvalidArgument for a shape or dtype that differs; both say that the file is
-// of another net and name the tensor.
+// Checks a tensor of a file, or its header, against a part.  `stored` is null if the file lacks it.
+// Errors: NotFound, or InvalidArgument for another shape or dtype.  Both name the tensor and tell
+// that the file is of another net.
 absl::Status CheckStored(const Parameter& parameter, const CanonicalPart& part,
                          absl::string_view suffix, const Tensor* stored);
-// Errors: those of CheckStored and TensorFile::CheckReadable.
+// The storage of a parameter from a file.  Errors: those of CheckStored and CheckReadable.
 absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
                                                      const TensorFile& from,
                                                      absl::string_view suffix);

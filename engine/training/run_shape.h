@@ -1,5 +1,5 @@
-// run_shape.h: what every part of a run agrees on: how many samples, whose, in which type, and how
-// they reach its nets.
+// run_shape.h: the numbers, ranks and types that all parts of a run agree on, and how samples reach
+// its nets.  Values.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@
 
 namespace gyre {
 
-// By which the loss's gradient is multiplied and each update divided.
+// The factor of the loss's gradient.  Updates divide by it.
 struct LossScale {
   double initial = 1;
-  int64_t growth_interval = 0;  // good steps ahead of a doubling; 0: it stays as it is
+  int64_t growth_interval = 0;  // good steps before it doubles; 0: it is fixed
   bool dynamic() const { return growth_interval > 0; }
 };
 
@@ -39,35 +39,34 @@ inline DType DTypeOf(LayerConfig::Precision precision) {
 }
 
 struct RunShape {
-  int64_t local = 0, global = 0;  // samples a batch: this rank's, and over all ranks
+  int64_t local = 0, global = 0;  // samples of a batch, on this rank and over all
   int rank = 0, ranks = 1;
-  int64_t accumulate = 1;       // batches a step: their gradients' mean is one update's
-  DType compute = DType::kF32;  // what layers that say nothing store values and parameters in
-  DType page_activations = DType::kF32;  // as what activations of F32 are paged out
+  int64_t accumulate = 1;       // batches of a step; an update uses their mean gradient
+  DType compute = DType::kF32;  // type of values and parameters, unless a layer has its own
+  DType page_activations = DType::kF32;  // type of paged-out activations of F32
   uint64_t seed = 1;                     // all random numbers follow from it
-  // Of several ranks: each updates a part of each bucket, and has the optimizer's state of it
-  // alone.
+  // With several ranks, each updates a shard of each bucket and has only its optimizer state.
   bool shard_optimizer = false;
-  // Of several ranks: gradients go to a parameter server's owners, who have such a part each, in
-  // place of sums (step/server_sync.h); then shard_optimizer is set, too.
+  // With several ranks, gradients are sent to the owners of a parameter server instead of summed
+  // (step/server_sync.h).  Each owner has such a shard, and shard_optimizer is set too.
   struct Server {
     Sync sync = Sync::kBsp;
-    int staleness = 0;            // of ssp
-    int dedicated = 0;            // the last so many ranks own parts and run no training batch
-    bool in_host_memory = false;  // owners' parts, which they update there
+    int staleness = 0;            // for ssp
+    int dedicated = 0;            // the last ranks, which are servers and train nothing
+    bool in_host_memory = false;  // owners hold and update their shards there
   };
   std::optional<Server> server = {};
-  DType wire = DType::kF32;  // of a server: as what gradients of F32 travel
+  DType wire = DType::kF32;  // wire type of F32 gradients to a server
   LossScale loss_scale = {};
-  std::optional<double> clip_norm = {};  // the most that the norm of all gradients may be
+  std::optional<double> clip_norm = {};  // bound of the norm of all gradients
 
-  // The ranks that share out training batches: the first ones.
+  // The ranks that train, which are the first ones.
   int workers() const { return ranks - (server ? server->dedicated : 0); }
   bool works() const { return rank < workers(); }
-  // By how many of a rank's gradients a step updates one after the other, not by their sum.
+  // The number of updates in a step.  With ssp and async each worker's gradients are an update.
   int shares() const { return server && server->sync != Sync::kBsp ? workers() : 1; }
 
-  // Of a bucket those elements that each rank updates.
+  // By rank, the shard of a bucket that it updates.
   std::vector<ElementRange> PartsOf(int64_t elements, DType dtype) const {
     if (!shard_optimizer) return std::vector<ElementRange>(ranks, {0, elements});
     std::vector<ElementRange> parts;
@@ -82,17 +81,16 @@ struct RunShape {
     return parts;
   }
 
-  // Whether no update may begin before all gradients are known.
+  // Whether updates must wait for all gradients.
   bool gated() const { return clip_norm.has_value() || loss_scale.dynamic(); }
-  // Of a server: whether each rank clips and skips its own, before it sends them.
+  // Whether each worker of a server clips and skips its own gradients before it sends them.
   bool gates_alone() const { return server && server->sync != Sync::kBsp && gated(); }
-  // Of a server: whether iterations that update, or those that do not, are the first of a step,
-  // which takes what the owners have made of the one before.
+  // With a server, whether a step's first iteration, which receives the owners' values, is one that
+  // updates, or else one that only accumulates.
   bool takes(bool updates) const { return server && updates == (accumulate == 1); }
-  // Of a server's bucket of this type: as what its gradients travel.  One rank alone rounds
-  // nothing.
+  // The wire type of a server's bucket.  A single worker rounds nothing.
   DType SentAs(DType dtype) const { return dtype == DType::kF32 && workers() > 1 ? wire : dtype; }
-  // Its sum of squares is that of these, each of which one owner has.
+  // The ranges of which the squares are summed.  Each has one owner.
   std::vector<ElementRange> MeasuredRanges(int64_t elements, DType dtype) const {
     if (workers() == 1) return {{0, elements}};
     return DirectRanges(elements, SizeOf(SentAs(dtype)), workers());
@@ -108,28 +106,28 @@ struct RunShape {
   }
 };
 
-// Of one rank: whether each update comes right behind the backward that completes its gradients.
+// Whether an update follows the backward step that completes its gradients.  One rank only.
 inline bool UpdatesAtOnce(const RunShape& shape) { return shape.ranks == 1 && !shape.gated(); }
 
-// How an array of a data set reaches the net's input of its name.
+// How an array of a data set becomes the net's input of its name.
 struct FedInput {
   std::string name;
-  bool label = false;  // I32; else of AccumulateDType of the run's
+  bool label = false;  // I32; else AccumulateDType of the run's type
   Normalization normalization = {};
-  std::vector<double> pixel_values = {};  // of an array of bytes: PixelValues of it; else none
+  std::vector<double> pixel_values = {};  // PixelValues of an array of bytes; else none
   bool augmented = false;                 // in training
 };
 
-// How batches reach a net's inputs: array i of a batch is for input i.
+// How batches become a net's inputs.  Array i of a batch is for input i.
 struct Feed {
   std::vector<FedInput> inputs;
-  Augmentation augmentation = {};  // of those that are augmented, together
-  // Samples in contiguous rows (SampleOrder); else shuffled to train, and as they lie to test.
+  Augmentation augmentation = {};  // one for all augmented inputs
+  // Contiguous rows (SampleOrder).  Otherwise shuffled for training, in file order for tests.
   bool contiguous = false;
-  bool bucketed = false;  // shuffled, with samples of like length in a batch
-  // Bytes as such, on a stream of their own into device memory of their own, while the step before
-  // computes, and from there normalised into the inputs; else as values, straight into the inputs,
-  // which is best where the device has the host's memory.
+  bool bucketed = false;  // shuffled, with samples of similar length in a batch
+  // Bytes are copied unconverted to device memory of their own, on a stream of their own, while the
+  // step before computes.  From there they are normalised into the inputs.  Otherwise values are
+  // copied straight into the inputs, which is best if the device has the host's memory.
   bool ahead = false;
 
   // The type of a batch's array.

@@ -1,5 +1,5 @@
-// byte_chain.h: bytes from one rank through others, each of which passes on what it has while it is
-// sent more.
+// byte_chain.h: sends bytes along a chain of ranks, in segments.  A rank passes on one segment
+// while it receives the next.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace gyre {
 
-// Every rank makes the same call, on the thread that talks to the others.  chain: ranks, each once;
-// the first has the bytes and sends them to the next, and so on.  source: the first one's: fills
-// the string, of its size, with the bytes that follow.  sink: where the others' go.
-// Errors: those of source and sink, on their rank; those of the process group.
+// Sends `bytes` bytes from the first rank of `chain` to each of the others, once.  Every rank calls
+// it, on its communication thread.  Blocks.  Errors: those of the process group, source and sink.
+//   source  called on the first rank: fills the string, at its size, with the next bytes
+//   sink    called on the other ranks of the chain, with bytes in order
 absl::Status PassBytes(ProcessGroup& communication, const std::string& what,
                        std::span<const int> chain, uint64_t bytes,
                        const std::function<absl::Status(std::string&)>& source,

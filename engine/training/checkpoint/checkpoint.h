@@ -1,14 +1,14 @@
-// checkpoint.h: everything a run needs to go on, in one folder that is whole or absent.
+// checkpoint.h: everything a run needs to resume, in one folder that is whole or absent.
 //
 //   checkpoints/step_00000200/weights.safetensors    parameters and buffers, canonical layout
-//                             optimizer.safetensors  its slots, canonical layout
-//                             carried.safetensors    rows that the last batch left, if any
-//                             state.pb               CheckpointFile: the rest, and checksums of all
+//                             optimizer.safetensors  optimizer slots, canonical layout
+//                             carried.safetensors    carried rows, if the net has any
+//                             state.pb               CheckpointFile: the rest, and all checksums
 //
-// Several ranks may each write a part of the last two, optimizer-00001-of-00004.safetensors.  Which
-// tensors are in which part means nothing to who reads them.  Where ranks have folders of their
-// own, the files are shared out among these, some in two of them (checkpoint_folders.h), and each
-// has the whole state.pb.
+// Several ranks may each write a shard of the optimizer and carried files, such as
+// optimizer-00001-of-00004.safetensors.  Readers do not depend on which shard holds a tensor.
+// If ranks have folders of their own, each file is in one or two of them (checkpoint_folders.h).
+// Each of these folders has the whole state.pb.
 #pragma once
 
 #include <cstdint>
@@ -26,77 +26,75 @@ inline constexpr char kStateFile[] = "state.pb";
 inline constexpr char kWeightsFile[] = "weights.safetensors";
 inline constexpr char kOptimizerFile[] = "optimizer", kCarriedFile[] = "carried";  // for PartName
 
-// Of part `part` < parts: "optimizer.safetensors" if it is the only one.
+// The name of shard `part` of `parts`, which is "optimizer.safetensors" for a single shard.
 std::string PartName(const std::string& file, int part, int parts);
 
 struct Checkpoint {
   std::string path;  // the folder
   CheckpointState state;
   TensorFile weights;
-  TensorFiles optimizer, carried;  // what is read while they live must stay on the disk
+  TensorFiles optimizer, carried;  // read on demand: the files must stay on disk
 };
 
-// What of a checkpoint is read, and must be whole: the files of the optimizer and of what is
-// carried matter to a run that goes on alone.
+// The files of a checkpoint that are read and must be whole.  Only a run that resumes needs the
+// optimizer and the carried rows.
 enum class CheckpointNeed : uint8_t { kAll, kWeights };
 
-// What the run's data took from their training samples.
+// The vocabulary or the like that the data derived from their training samples.
 inline Fit FitOf(const CheckpointState& state) { return {state.fit_name(), state.fit_text()}; }
 
 class CheckpointStore {
  public:
-  // `folder` holds the step_ folders; it need not exist.  All who write files of one checkpoint
-  // give the same `token`, other runs another; "": nobody else writes.
+  //   folder  the parent of the step_ folders; it need not exist
+  //   token   the same for all writers of a checkpoint, unique to the run; "" for a sole writer
   explicit CheckpointStore(std::string folder, std::string token = "");
 
-  // Errors: PermissionDenied and the like, naming the path.
+  // Errors, also of ProbeWritable and LeaveMark: PermissionDenied and the like, naming the path.
   absl::Status MakeFolder();
-  // MakeFolder's errors, as far as they show without making anything.
+  // The errors of MakeFolder that can be found without creating anything.
   absl::Status CheckMakeable() const;
-  // Makes the folder and writes and removes a small file.  Precondition: nobody else does.  Errors:
-  // as MakeFolder's.
+  // Makes the folder, then writes and removes a small file.  Precondition: no concurrent call.
   absl::Status ProbeWritable();
-  // Removes what dead writers left.  Precondition: nobody is writing.
+  // Removes the temporaries of dead writers.  Precondition: nobody is writing.
   void RemoveTemporaries();
-  // By a mark that each of several writers leaves, another sees that its files will be here, too.
-  // Errors: as MakeFolder's.
+  // A writer leaves a mark in the folder.  A writer that sees it shares the folder.
   absl::Status LeaveMark(int writer);
   bool SeesMark(int writer) const;
   void RemoveMark(int writer);
 
-  // Any number of writers: a file of step_N, which nobody reads before Publish.  Its crc32.
+  // Writes a file of step_N, hidden until Publish, and returns its CRC-32.  Any number of writers.
   absl::StatusOr<uint32_t> Write(int64_t step, const std::string& name,
                                  std::span<const NamedTensor> tensors);
-  // The crc32s of these files of step_N, by name, once all of them are written; until then nothing.
+  // The CRC-32 of each named file of step_N, or an empty map until all of them are written.
   absl::StatusOr<std::map<std::string, uint32_t>> Written(
       int64_t step, const std::vector<std::string>& names) const;
-  // One of them, when all files are written: step_N is there, with these.  Errors:
-  // FailedPrecondition for one that is not there.
+  // Publishes step_N with these files.  One writer calls it, once all files are written.
+  // Errors: FailedPrecondition for a missing file.
   absl::Status Publish(const CheckpointState& state,
                        const std::map<std::string, uint32_t>& crc32_of_file);
-  // The two halves of it, for a folder that need not have all files.
+  // The two halves of Publish, for a folder that need not have all files.
   absl::Status WriteState(const CheckpointState& state,
                           const std::map<std::string, uint32_t>& crc32_of_file);
   absl::Status PublishWritten(int64_t step);
-  // A written file of step_N, as it is, and one that another folder has: its crc32 is checked.
+  // Append to `bytes` a written file of step_N, and write a file from another folder.
+  // Errors: DataLoss if the bytes do not have this CRC-32.
   absl::Status AppendWritten(int64_t step, const std::string& name, std::string& bytes) const;
   absl::Status WriteCopy(int64_t step, const std::string& name, std::string_view bytes,
                          uint32_t crc32);
-  // Or: what was written of step_N goes.
+  // Removes the unpublished files of step_N.
   void Discard(int64_t step);
 
-  // Deletes what is older than step_N, beyond the newest `keep` >= 1 up to it.  An error here harms
-  // none that is kept.
+  // Deletes the checkpoints up to step_N but the newest `keep` >= 1, which no error harms.
   absl::Status DeleteOlder(int64_t step, int64_t keep);
 
   // The names of the checkpoints' folders, whole or broken, newest first.
   absl::StatusOr<std::vector<std::string>> Names() const;
-  // The step of the newest checkpoint, whole or broken; -1 if there is none.
+  // The step of the newest checkpoint, whole or broken, or -1.
   absl::StatusOr<int64_t> NewestStep() const;
 
-  // The newest checkpoint whose needed files are whole.  Broken ones are skipped, each with a line
-  // in *skipped saying which file and why, unless it is null.  Errors: NotFound if there is none at
-  // all; DataLoss if all are broken.
+  // The newest checkpoint whose needed files are whole.  Appends to *skipped, unless null, a line
+  // with file and reason for each broken one.
+  // Errors: NotFound if there is none, DataLoss if all are broken.
   absl::StatusOr<Checkpoint> LoadLatest(std::vector<std::string>* skipped,
                                         CheckpointNeed need = CheckpointNeed::kAll) const;
 
@@ -109,20 +107,22 @@ class CheckpointStore {
   std::string folder_, token_;
 };
 
-// What the state.pb of a checkpoint's folder says of its other files.  Errors: DataLoss naming it,
-// or the folder if step_N holds another step.
+// The CRC-32 of each other file, as state.pb in this checkpoint folder states it.
+// Errors: DataLoss naming state.pb, or the folder if step_N holds another step.
 absl::StatusOr<std::map<std::string, uint32_t>> ChecksumsOf(const std::string& path);
-// DataLoss, naming the file, if it is not there, is no file, has another length than its header
-// states, or another checksum.  In this order, so that a sparse file costs no time.
+// Checks one file of a checkpoint.  Compares the length with the header before it computes the
+// checksum, so that a sparse file costs no time.
+// Errors: DataLoss, naming the file, for a missing file, a non-file, a wrong length or checksum.
 absl::Status CheckFile(const std::string& path, uint32_t crc32);
 
-// Loads one checkpoint folder.  Errors: NotFound; DataLoss naming the file whose checksum differs,
-// or whose numbers no run can have, or the folder if step_N holds another step.
+// Loads one checkpoint folder.  Errors: NotFound, or DataLoss naming the broken part:
+//   the file    wrong checksum, or numbers that no run can have
+//   the folder  step_N holds another step
 absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path,
                                           CheckpointNeed need = CheckpointNeed::kAll);
 
-// For the error of a `given` folder that is no checkpoint: those in it, if it is a run's, or beside
-// it; else what may be given.
+// Advice for an error about a `given` folder that is no checkpoint.  Lists the checkpoints in or
+// beside it, or else the accepted arguments.
 std::string OtherCheckpoints(const std::string& given);
 
 }  // namespace gyre

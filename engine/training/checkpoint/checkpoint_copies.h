@@ -1,8 +1,8 @@
-// checkpoint_copies.h: of one checkpoint, what a rank has written on its way to its neighbour, and
-// what others have on its way to it, while training goes on.
+// checkpoint_copies.h: sends this rank's files of one checkpoint to its neighbour, and receives the
+// files of others, while training goes on.
 //
-// One a checkpoint, on each rank.  Of two threads: the one that writes, and the one that talks to
-// other ranks.  Takes as much memory as the files of this rank and of those that it keeps.
+// One object a checkpoint and rank, used by the writing thread and the communication thread.  Holds
+// the files of this rank, and those that it receives, in memory.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,24 @@ namespace gyre {
 
 class CheckpointCopies {
  public:
-  // files_of_rank: what each writes.  folders: several.  All must outlive this.
+  // Precondition: folders.several().  All references must outlive this.
+  //   files_of_rank  by rank, the files that it writes
   CheckpointCopies(const CheckpointFolders& folders,
                    std::vector<std::vector<std::string>> files_of_rank, ProcessGroup& communication,
                    CheckpointShards& parts);
 
-  // The writing thread's: takes what this rank has written of step_N.  Before any rank's Send.
+  // Writing thread: reads this rank's files of step_N.  Precondition: no rank has called Send.
   absl::Status Pack(const CheckpointStore& store, int64_t step);
-  // What others have sent, once parts_.AwaitMail has said that it is there, into step_N.  Errors:
-  // those of writing; DataLoss for what has come with another checksum.
+  // Writing thread: writes the received files into step_N.  Precondition: parts_.AwaitMail returned
+  // true.  Errors: those of writing, and DataLoss for a wrong checksum.
   absl::Status Write(CheckpointStore& store, int64_t step,
                      const std::map<std::string, uint32_t>& crc32_of_file);
 
-  // The other's.  Begins, once; on all ranks at the same place among their operations.
+  // Communication thread: starts the exchange.  Later calls do nothing.  All ranks call it at the
+  // same place among their operations.
   void Send();
-  // Ends what has come to its end, never blocks; or blocks until it has.  Errors: the operation's.
+  // Communication thread: completes the exchange if it is finished, or with `wait` blocks until it
+  // is.  Errors: those of the exchange.
   absl::Status Collect(bool wait);
 
  private:

@@ -1,8 +1,8 @@
-// checkpoint_folders.h: which ranks keep checkpoints in one folder: all of them on a file system
-// that hosts share, those of a host on its own disk.
+// checkpoint_folders.h: which ranks share a folder of checkpoints.  Hosts with a shared file system
+// have one folder.  A host that uses its own disk has a folder of its own.
 //
-// Where folders are several, each file of a checkpoint is in that of the rank that writes it and in
-// that of one neighbour, so that none is lost with one host.  A value, the same on all ranks.
+// With several folders, each file is in the folder of its writer and in that of one neighbour.  So
+// the loss of one host loses no file.  A value, the same on all ranks.
 #pragma once
 
 #include <string>
@@ -15,23 +15,23 @@ namespace gyre {
 
 class CheckpointFolders {
  public:
-  // Ranks find out by marks that each leaves in its `folder`, which it makes.  Blocks until all
-  // ranks have come here.  token: of the marks' names, the same on all ranks.  Errors, on all
-  // ranks: one of them cannot write there; those of Sum.
+  // Makes `folder`, leaves a mark in it, and looks for the marks of other ranks.  The marks' names
+  // contain `token`, which is the same on all ranks.  Blocks until all ranks have called it.
+  // Errors: those of Sum, and on all ranks if one cannot write.
   static absl::StatusOr<CheckpointFolders> Meet(ProcessGroup& communication,
                                                 const std::string& folder,
                                                 const std::string& token);
-  // first_of_rank: the lowest rank whose folder is that rank's, by rank.
+  // `first_of_rank` has by rank the lowest rank with the same folder.
   explicit CheckpointFolders(std::vector<int> first_of_rank);
 
   bool several() const { return folders_.size() > 1; }
-  // The ranks of each, in order; the first one publishes there.
+  // The ranks of each folder, in order.  The first of them publishes there.
   const std::vector<std::vector<int>>& folders() const { return folders_; }
   bool Publishes(int rank) const { return first_of_rank_[static_cast<size_t>(rank)] == rank; }
-  // The rank of the next folder that keeps a copy of what `rank` writes; folders' ranks are paired
-  // off in order.  Precondition: several().
+  // The rank of the next folder that stores a copy of the files of `rank`.  The ranks of the two
+  // folders are paired in order.  Precondition: several().
   int NeighbourOf(int rank) const;
-  // Whose files `rank` keeps.
+  // The ranks whose files `rank` stores a copy of.
   std::vector<int> KeptBy(int rank) const;
 
  private:
@@ -39,7 +39,7 @@ class CheckpointFolders {
   std::vector<std::vector<int>> folders_;
 };
 
-// Rank 0's text, on all.
+// Returns rank 0's text on all ranks.  Blocks.
 absl::StatusOr<std::string> TextOfLeader(ProcessGroup& communication, std::string_view what,
                                          const std::string& text);
 

@@ -1,7 +1,5 @@
-// checkpoint_gather.h: before a run goes on whose ranks have folders of their own, the files of a
-// checkpoint come together: each folder has it whole then, and loading it is no matter of ranks.
-//
-// Every rank makes the same call, on the thread that talks to the others.
+// checkpoint_gather.h: makes a checkpoint whole in each folder before a run resumes, where ranks
+// have folders of their own.  Loading it then involves no other rank.
 #pragma once
 
 #include <optional>
@@ -15,17 +13,19 @@ namespace gyre {
 
 struct GatheredCheckpoint {
   std::string path;                  // in this rank's folder, where it is whole
-  std::vector<std::string> skipped;  // of newer ones, which file is nowhere whole, and why
-  // This rank has put it there, for all whose folder it is: it had not all of it.
+  std::vector<std::string> skipped;  // for each broken newer one, the file and the reason
+  // This rank received missing files, for all ranks that share its folder.
   bool received = false;
 };
 
-// root: this rank's folder of checkpoints; name: of the one to go on from, "": the newest whose
-// files are all somewhere.  Nothing where all ranks have one folder, or one of them cannot write in
-// its: then what is there is what there is.  A copy that is broken is as one that is missing; of
-// several that are whole the lowest rank's is sent, through all that lack it, in segments.
-// Errors: NotFound if there is none; DataLoss if all are broken; of reading and writing, on the
-// rank that has them; those of the process group.
+// Makes checkpoint `name` whole in each folder.  Without a name it takes the newest checkpoint of
+// which each file is whole somewhere.  `root` is this rank's folder of checkpoints.
+// The lowest rank with a whole copy of a file sends it, in segments, along a chain of all ranks
+// that lack it.  A broken copy counts as missing.
+// Returns nothing if all ranks share one folder, if none exists, or if a rank cannot write in its
+// own.  Every rank calls it, on its communication thread.  Blocks.
+// Errors: NotFound if there is none, DataLoss if all are broken, those of the process group.
+// Errors of reading and writing are those of the rank that has them.
 absl::StatusOr<std::optional<GatheredCheckpoint>> GatherCheckpoint(ProcessGroup& communication,
                                                                    const std::string& root,
                                                                    const std::string& name);

@@ -1,8 +1,7 @@
-// checkpoint_shards.h: how the rank that publishes a checkpoint learns that every rank has written
-// its part, and others their copies of it: in numbers that training sums over ranks anyway, so that
-// nobody waits.
+// checkpoint_shards.h: tells each rank how far all ranks are with a checkpoint.  The numbers travel
+// in sums that training makes anyway, so that nobody waits.
 //
-// One a checkpoint, on each rank.  Thread-safe.
+// One object a checkpoint and rank.  Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -18,47 +17,46 @@ namespace gyre {
 
 class CheckpointShards {
  public:
-  // What a checkpoint comes to, one after the other; the last two only where parts are copied.
+  // The stages of a checkpoint, in order.  Only a copied one has the last two.
   enum CheckpointStage : uint8_t {
     kWritten,    // every rank has written its files
-    kCopied,     // and the files of others that it keeps
-    kPublished,  // rank 0 has given the checkpoint its name
+    kCopied,     // every rank has also stored its copies of others' files
+    kPublished,  // rank 0 has published the checkpoint
   };
 
-  // files_of_rank: what each rank writes.  Nothing: rank 0 does everything, and there is nothing to
-  // tell.
+  //   files_of_rank  by rank, the files that it writes; empty if rank 0 writes all
+  //   copied         neighbours store copies
   CheckpointShards(const std::vector<std::vector<std::string>>& files_of_rank, int rank,
                    bool copied);
 
   bool copied() const { return copied_; }
 
-  // This rank has written one of its files.
   void Wrote(const std::string& file, uint32_t crc32);
-  // This rank is as far as that: kCopied, or rank 0 kPublished.
+  // Records this rank's stage: kCopied, or on rank 0 kPublished.
   void Reached(CheckpointStage stage);
-  // What others have sent this rank, and it them, is there; until then, or for so long, AwaitMail
-  // blocks.
+  // MailCame records that the exchange of CheckpointCopies is complete.  AwaitMail blocks until
+  // then, at most so long, and returns whether it is.
   void MailCame();
   bool AwaitMail(std::chrono::milliseconds most);
 
-  // Appends what this rank tells: as many numbers on each rank, none once this is complete.
+  // Appends this rank's numbers, the same count on each rank.  Appends none once complete().
   void AppendTo(std::vector<double>& numbers) const;
-  // The same, summed over ranks.
+  // Receives these numbers, summed over ranks.
   void Take(std::span<const double> sums);
-  // Whether Take has been given that all are so far; the same on all ranks after the same sum.
+  // Whether all ranks are at this stage, by the sums that Take received.
   bool reached(CheckpointStage stage) const;
   bool complete() const { return reached(copied_ ? kPublished : kWritten); }
 
-  // Blocks until this rank is as far as the next stage asks, or for so long.
+  // Blocks until this rank is at the next stage, at most so long.
   void AwaitOwn(std::chrono::milliseconds most);
-  // Blocks until all are so far, true, or for so long.
+  // Blocks until all ranks are at this stage, at most so long.  Returns whether they are.
   bool Await(CheckpointStage stage, std::chrono::milliseconds most);
-  // Nobody will tell any more.
+  // Records that no further sums will come.
   void GiveUp();
   bool given_up() const;
-  // Of all ranks.
+  // The files of all ranks.
   std::vector<std::string> names() const { return names_; }
-  // By name.  Precondition: kWritten.
+  // Precondition: reached(kWritten).
   std::map<std::string, uint32_t> crc32_of_file() const;
 
  private:
@@ -72,8 +70,8 @@ class CheckpointShards {
   size_t first_ = 0, last_ = 0;  // of this rank's names
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  // By name: 0, or 1 + its crc32, which F64 has exactly.  Then, if parts are copied, how many ranks
-  // are as far as the second stage, and the third.
+  // For each name 0, or 1 + its CRC-32, which F64 holds exactly.  If parts are copied, the numbers
+  // of ranks at kCopied and at kPublished follow.
   std::vector<double> own_, told_;
   bool mail_came_ = false, given_up_ = false;
 };

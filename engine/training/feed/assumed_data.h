@@ -1,5 +1,5 @@
-// assumed_data.h: data that a plan stands on where the files are not there: shapes and types by the
-// net's inputs, as many samples as a step and a test batch have.
+// assumed_data.h: data for a plan without the files.  The net's inputs give shapes and types, the
+// trainer the number of samples.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace gyre {
 
-// Of the bytes of `idx` bytes, else reals.  All values are 0.
+// All values are 0.  An `idx` data set has bytes for its real inputs, others have F32.
 // Errors: those of FeedOf.
 absl::StatusOr<RunData> AssumeData(const Parsed<TrainerConfig>& trainer,
                                    const Parsed<NetConfig>& net);

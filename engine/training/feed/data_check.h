@@ -1,7 +1,5 @@
-// data_check.h: a look at every sample before a run begins: what could not be trained on is found
-// before there is work to lose, and a digest tells one data set from another.
-//
-// Pure functions; any thread.
+// data_check.h: reads every sample before a run begins, to find data that cannot be trained on
+// and to tell data sets apart by a digest.  Pure functions.  Any thread.
 #pragma once
 
 #include <string>
@@ -12,12 +10,10 @@
 
 namespace gyre {
 
-// The digest of all samples as the net takes them: sizes, stored elements, normalization.  what:
-// "training data", for messages.
-// Cost: a pass over what is stored.
-// Errors: InvalidArgument, with `what`, the sample and the layer, for a real that is not finite
-// once it is normalised, and for a label, index or length that a layer does not take and gets as it
-// is stored; those of Dataset::Read.
+// Returns the digest of all samples, over sizes, stored elements and normalization.
+// Errors: those of Dataset::Read, and InvalidArgument with `what`, the sample and the layer for
+//   a real value              that is not finite after normalization
+//   a label, index or length  that a layer reads as it is stored and does not accept
 absl::StatusOr<std::string> CheckData(const Dataset& dataset, const NetPlan& net,
                                       const std::string& what);
 

@@ -1,6 +1,6 @@
-// sent_data.h: a trainer's data where rank 0's host alone has their files: the others are sent them
-// before the run, and read them from a temporary folder of this user alone, which is gone
-// afterwards; where the run is killed, with the next one (PrivateFolder).
+// sent_data.h: sends a trainer's data from rank 0's host, which alone has their files, to the other
+// hosts before a run.  A private temporary folder holds them (PrivateFolder).  It is removed
+// afterwards, or after a kill by the next run.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,19 @@ namespace gyre {
 
 struct SentData {
   RunData data;
-  // Sent to so many temporary folders; 0 where all ranks share rank 0's.
+  // The number of folders that the data were sent to, 0 if all ranks share rank 0's.
   int folders = 0;
   int64_t files = 0;
   uint64_t bytes = 0;
 };
 
-// OpenData, to train.  Every rank makes the same call, on the thread that talks to the others.
-// Ranks that share rank 0's folder of temporary files (TMPDIR, or /tmp) read the files where the
-// trainer says, the others those that rank 0 has read for it.
-// Errors: those of OpenData; NotFound and the like for a temporary folder; ResourceExhausted where
-// one is full; DataLoss for a file that changes meanwhile; those of the process group.
+// OpenData, to train.  Every rank calls it, on its communication thread.
+// A rank that shares rank 0's folder of temporary files (TMPDIR, or /tmp) reads the original files.
+// Other ranks read the copies that rank 0 has sent.
+// Errors: those of OpenData and of the process group.
+//   NotFound and the like  a temporary folder cannot be made
+//   ResourceExhausted      a temporary folder is full
+//   DataLoss               a file changes meanwhile
 absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
                                       const Parsed<NetConfig>& net, ProcessGroup& communication);
 

@@ -1,5 +1,5 @@
-// sequence_check.h: what data sets hold, against what the layers of a planned net take: what would
-// stop a run later, or have it learn what nobody meant.  Pure; reads the arrays of integers.
+// sequence_check.h: checks tokens and padding of data sets against the layers of a planned net.
+// Reads the arrays of integers.  Pure functions.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace gyre {
 
-// Of a data set with a vocabulary.  field: "train" or "test", of data.  Errors: InvalidArgument, at
-// an embedding that has fewer rows than the tokens that feed it want.
+// For a data set with a vocabulary.  `field` is "train" or "test", as in the trainer's data.
+// Errors: InvalidArgument for an embedding with fewer rows than its tokens need.
 absl::Status CheckTokens(const Parsed<NetConfig>& net, const NetSpec& spec, const Dataset& dataset,
                          const char* field);
 
-// For people: of each layer that first reads what some samples are filled up with like the rest of
-// them, at its place in the net's file.
+// Text for people, one for each layer that first reads padding like the rest of a sample.  It
+// begins with the layer's position in the net's file.
 std::vector<std::string> PaddingWarnings(const Parsed<NetConfig>& net, const NetSpec& spec,
                                          const Dataset& dataset, const char* field);
 

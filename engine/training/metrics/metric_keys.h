@@ -1,4 +1,4 @@
-// metric_keys.h: what the values of a net's layers are called in metrics.jsonl.  Pure functions.
+// metric_keys.h: the keys of layers' values in metrics.jsonl.  Pure functions.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,8 +7,8 @@
 
 namespace gyre {
 
-// Errors: InvalidArgument naming the layer whose value would have the key of another, or one that
-// says something about the run.  test: null if there is none.
+// Errors: InvalidArgument naming the layer whose value would have the key of another value, or a
+// key of the run.  `test` is null if there are no tests.
 absl::Status CheckMetricKeys(const Parsed<NetConfig>& net, const NetSpec& train,
                              const NetSpec* test);
 

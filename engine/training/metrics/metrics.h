@@ -1,5 +1,5 @@
-// metrics.h: what a net measures on its way: sums over samples, and the means that people read; and
-// of a test what is no mean, which record_metrics.h makes.
+// metrics.h: sums over samples that a net measures, and their means.  record_metrics.h has the test
+// metrics that are no means.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace gyre {
 
-// The sums behind a mean: over samples, of a loss or a hit count.
+// The sums behind a mean over samples, of a loss or a hit count.
 struct Metric {
   std::string name;  // the layer's
   bool is_loss = false;
   double weight = 1;  // of a loss in the run's total
-  // Told beside the mean m: e^m, and m / ln 2.
+  // Reported beside the mean m: e^m, and m / ln 2.
   bool perplexity = false, bits_per_character = false;
   double sum = 0, count = 0;
-  std::string undefined = {};  // why there is no value, where there is none
+  std::string undefined = {};  // why there is no value; "": there is one
   double value() const { return count == 0 ? 0 : sum / count; }
 };
 
@@ -27,15 +27,16 @@ std::vector<Metric> MetricsOf(const NetSpec& net);
 bool HasLoss(const std::vector<Metric>& metrics);
 // The weighted sum of the losses' values.
 double TotalLoss(const std::vector<Metric>& metrics);
-// What is told by name: the total as "loss", if there is a loss, then each value there is,
-// unweighted, and what is told beside it: NAME_perplexity, or perplexity of a layer "loss", whose
-// own value gives way to the total.
+// The values to report, by name, in this order:
+//   loss             the total, if there is a loss, instead of the value of a layer "loss"
+//   NAME             each defined value, unweighted
+//   NAME_perplexity  and the like, beside the value; without NAME_ for a layer "loss"
 std::vector<std::pair<std::string, double>> NamedValues(const std::vector<Metric>& metrics);
-// Errors: Internal naming the first that is not finite.
+// Errors: Internal naming the first non-finite metric.
 absl::Status CheckFiniteMetrics(const std::vector<Metric>& metrics);
 // Adds {sum, count} of each metric.
 void AddSums(const double* sums, std::vector<Metric>& metrics);
-// "loss 0.4567", "accuracy 0.9012": losses, then metrics, by their layers' names.
+// "loss 0.4567", "accuracy 0.9012".  The total loss comes first, then each metric by its layer.
 std::vector<std::string> FormatMetrics(const std::vector<Metric>& metrics,
                                        absl::string_view prefix);
 

@@ -1,8 +1,7 @@
-// record_metrics.h: metrics of a whole test set that are no means: the host keeps what layers
-// record of each sample (LayerSpec::records), the ranks add theirs up, and what is told is a
-// function of all samples in their order, whatever the ranks and whatever the batches.
-//
-// Pure functions of numbers, but for TestRecords, which one thread uses.
+// record_metrics.h: metrics of a whole test set that are no means.  The host stores the records of
+// each sample (LayerSpec::records).  Ranks sum them.  A metric is a function of all samples in
+// order, whatever the ranks and batches.
+// Pure functions of numbers, except TestRecords, which one thread uses.
 #pragma once
 
 #include <optional>
@@ -20,56 +19,55 @@ struct Scored {
   bool positive;
 };
 
-// The area under the ROC curve: of all pairs of a positive and another, the share in which the
-// positive's score is higher; equal ones count one half.  Exact up to one rounding; NaN where a
-// score is; none where there is no such pair.  O(n log n).
+// The area under the ROC curve.  It is the share of pairs of a positive and a negative in which the
+// positive has the higher score.  Equal scores count one half.  Exact up to one rounding.
+// NaN if a score is NaN, and none if there is no pair.  O(n log n).
 std::optional<double> RocAuc(std::vector<Scored> scored);
 
 // A step of a sequence.
 struct AlarmStep {
   double score;
-  double time;  // until the event, seconds; below 0: the step does not count
+  double time;  // seconds until the event; below 0: the step does not count
 };
 
-// What came of an alarm, of sequences with an event and without.
+// Outcomes of alarms, for sequences with an event and for those without.
 struct AlarmCounts {
   int64_t in_time = 0, early = 0, late = 0, missed = 0;
   int64_t false_alarms = 0, quiet = 0;
   bool operator==(const AlarmCounts&) const = default;
 };
 
-// The metrics of layer `alarm` over whole sequences, of which those without a step that counts are
-// left out.
+// The metrics of layer `alarm` over whole sequences.  Skips sequences without a step that counts.
 AlarmCounts CountAlarms(const AlarmConfig& config,
                         std::span<const std::vector<AlarmStep>> sequences);
-// Over all thresholds: of a sequence with an event the highest score at least `before` seconds
-// before it, of others the highest, stand against each other (RocAuc).
+// The area over all thresholds (RocAuc).  A sequence with an event is a positive.  Its score is its
+// highest at least `before` seconds ahead of the event.  The others have their highest score.
 std::optional<double> AlarmArea(const AlarmConfig& config, double before,
                                 std::span<const std::vector<AlarmStep>> sequences);
 
-// Consecutive samples of a test: `batches` of `batch`, of which a row goes on in the next.
+// Consecutive samples of a test, `batches` of `batch`.  A row continues in the next batch.
 struct TestRun {
   int64_t batch, batches;
 };
 
-// Steps of each sequence: `records` are [samples, steps, 3], as layer `alarm` writes them.
+// The steps of each sequence.  `records` are [samples, steps, 3], as layer `alarm` writes them.
 std::vector<std::vector<AlarmStep>> SequencesOf(std::span<const double> records, int64_t steps,
                                                 std::span<const TestRun> runs);
 
-// Bytes of host memory that a test of so many samples keeps for records.
+// Host memory for the records of a test of so many samples.
 int64_t RecordBytes(const NetSpec& net, int64_t samples);
 
-// What a test's layers have recorded: zeros at first, on each rank its own samples.
+// The records of a test's layers.  They start as zeros.  Each rank puts those of its own samples.
 class TestRecords {
  public:
-  // net: of the test's first batch; it must outlive this.
+  // `net` is that of the test's first batch.  It must outlive this.
   TestRecords(const NetSpec& net, int64_t samples);
 
-  // Records of consecutive samples, from `first` on, of node `node`.
+  // Stores node `node`'s records of consecutive samples, from `first` on.
   void Put(int node, int64_t first, const Tensor& records);
-  // The batches so far since the one before were of one net.
+  // Ends a run of batches of one net.
   void EndRun(int64_t batch, int64_t batches) { runs_.push_back({batch, batches}); }
-  // For each node that records: what ranks have to sum.
+  // The tensors that ranks must sum, one for each node that records.
   std::vector<Tensor> all();
   // Appends the metrics.  Precondition: all() is summed.
   void Tell(std::vector<Metric>& metrics) const;

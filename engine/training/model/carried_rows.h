@@ -1,6 +1,6 @@
-// carried_rows.h: what a net carries from step to step, in files: each rank writes the rows that it
-// has, a tensor for each state and batch of a step, "lstm.hidden_l0[6:12]" for rows 6 to 11 of all
-// that a step has; each reads those that it needs, whoever wrote them.
+// carried_rows.h: carried rows in checkpoint files.  Each rank writes its own rows, a tensor for
+// each state and batch of a step.  "lstm.hidden_l0[6:12]" has rows 6 to 11 of the step's rows.
+// Each rank reads the rows that it needs from any rank's file.
 #pragma once
 
 #include <string>
@@ -14,12 +14,11 @@ namespace gyre {
 // "lstm.hidden_l0[6:12]".
 std::string NameInFile(const Net::Carried& carried);
 
-// Whether ReadRows can take these: by headers, without reading rows.
+// Whether ReadRows would succeed, by the files' headers alone.
 absl::Status CheckRows(const TensorFiles& files, const Net::Carried& carried);
 
-// The bytes of these rows, from files whose tensors hold all rows, each once.  Errors, which say
-// that the file is of another run: NotFound if it lacks the state; InvalidArgument for rows of
-// another shape or type, or another number of them; DataLoss for some that are missing or twice.
+// The bytes of these rows.  Errors: NotFound if the files lack the state, InvalidArgument for
+// another shape, type or number of rows, DataLoss for missing or repeated rows.
 absl::StatusOr<std::vector<std::byte>> ReadRows(const TensorFiles& files,
                                                 const Net::Carried& carried);
 

@@ -1,6 +1,6 @@
-// model.h: every net of a run (training, testing, the last smaller test batch) over one set of
-// parameters in one arena.  Nets run one after another, so their activations share memory.  Used by
-// one thread.
+// model.h: the nets of a run, for training, testing and the last smaller test batch, over one set
+// of parameters in one arena.  They run one after another, so their activations share memory.
+// Used by one thread.
 #pragma once
 
 #include <memory>
@@ -14,30 +14,30 @@
 
 namespace gyre {
 
-// Of a CPU nothing moves: its memory has no bound.
+// The planner for a device.  A CPU's memory has no bound, so nothing pages there.
 inline PlannerKind PlannerOn(DeviceKind device, PlannerKind planner = PlannerKind::kAuto) {
   return device == DeviceKind::kCpu ? PlannerKind::kNone : planner;
 }
 
 struct ModelOptions {
-  bool train = true;         // false: only testing nets
-  RunShape shape;            // of a training step; PlanModel computes `local`
-  int64_t test_batch = 0;    // over all ranks; precondition: <= test_samples if there are any
-  int64_t test_samples = 0;  // 0: no testing nets
+  bool train = true;                    // false: only testing nets
+  RunShape shape;                       // PlanModel computes `local`
+  int64_t test_batch = 0;               // over all ranks; at most test_samples, if there are any
+  int64_t test_samples = 0;             // 0: no testing nets
   std::vector<std::string> slots = {};  // the optimizer's, by name
   size_t bucket_bytes = 1 << 20;
-  bool fit_buckets = false;  // bucket_bytes are worthwhile (FitBuckets); else the most
-  // Ranks have halves of sums (CheckHalves), with which the touched rows of tables are sent.
+  bool fit_buckets = false;  // bucket_bytes: true: worthwhile (FitBuckets), false: at most
+  // The allreduce has halves (CheckHalves), which send the touched rows of tables.
   bool can_send_rows = false;
   Feed feed = {};
   size_t capacity_bytes = ~size_t{0};
-  // Of what moves when where they do not fit that; kNone: an error.
+  // The paging planner for nets larger than capacity_bytes, or kNone for an error.
   PlannerKind planner = PlannerKind::kNone;
   PagingCosts paging = {};
-  size_t host_bytes = ~size_t{0};          // of pages; those beyond lie in a file
-  std::string page_folder = {};            // which is made there, if it is needed
-  int threads = 1;                         // of updates on the host
-  std::string device_allreduce = {};       // that sums gradients in device memory; "": none does
+  size_t host_bytes = ~size_t{0};          // of pages; further pages are in a file
+  std::string page_folder = {};            // folder of that file
+  int threads = 1;                         // for updates on the host
+  std::string device_allreduce = {};       // algorithm in device memory; "": none
   const Primitives* primitives = nullptr;  // outlives the model
 };
 
@@ -45,175 +45,174 @@ struct ModelPlan {
   ModelOptions options;
   ParameterSet parameters;
   std::unique_ptr<NetPlan> train;  // null if options.train is false
-  // As it is where nets page, if these do not and it would be another: of several ranks buckets are
-  // sent.
+  // The training net for paging, where several ranks send its buckets from the device.  Null if the
+  // nets page, or if it would be the same.
   std::unique_ptr<NetPlan> paged;
-  size_t resident_bytes = 0;  // of device memory, with which all have all they need for good
-  std::unique_ptr<PageFile> page_file;  // null: there is none yet, or nothing is on disk
-  // As an iteration has it that only accumulates, with the same homes: of use where nets page. Null
-  // if there are none.
+  size_t resident_bytes = 0;            // device memory with which nothing pages
+  std::unique_ptr<PageFile> page_file;  // null: not made yet, or nothing is on disk
+  // The training net of an iteration that only accumulates, with the same homes.  For nets that
+  // page.  Null if there are no such iterations.
   std::unique_ptr<NetPlan> accumulating;
-  std::vector<std::unique_ptr<NetPlan>> test;  // the full batch, then the remainder if there is one
+  std::vector<std::unique_ptr<NetPlan>> test;  // the full batch, then the remainder, if any
 
-  // Makes page_file, unless it is made or no page is on disk.  Errors: those of PageFile::Create.
+  // Makes page_file if a page is on disk.  Later calls do nothing.  Errors: PageFile::Create's.
   absl::Status OpenPages();
   bool pages() const {
     return train ? train->paging.has_value() : !test.empty() && test[0]->paging;
   }
-  size_t device_bytes() const;         // of the arena that serves them all
-  size_t page_bytes() const;           // of pinned host memory, where what is paged out lies
-  size_t disk_bytes() const;           // of a file, where the rest of it does
-  size_t disk_home_bytes() const;      // of that: what is persistent, its beginning
-  size_t persistent_bytes() const;     // of it: what keeps its value over steps; of one that trains
-  size_t parameter_bytes() const;      // of that: what only the optimizer writes, its beginning
-  size_t communication_bytes() const;  // of the gradients' arena
-  size_t allreduce_bytes() const;      // of what sums gradients in device memory
-  // Of a parameter server: of device memory, on the rank that has most, beside the slots; and of
-  // pinned host memory on this one.  paged: where nets page, or as they are.
+  size_t device_bytes() const;         // the device arena of all nets
+  size_t page_bytes() const;           // pages in pinned host memory
+  size_t disk_bytes() const;           // pages in a file
+  size_t disk_home_bytes() const;      // its beginning: persistent blocks
+  size_t persistent_bytes() const;     // training only: device states that outlive a step
+  size_t parameter_bytes() const;      // their beginning: parameters without buffers
+  size_t communication_bytes() const;  // the gradients' arena
+  size_t allreduce_bytes() const;      // buffers that sum gradients in device memory
+  // Memory of a parameter server beside the slots, on the device of the neediest rank and pinned on
+  // this rank.  `paged` asks for nets that page.
   ServerBytes server_bytes(bool paged) const;
-  size_t slot_bytes() const;    // of the optimizer's state on this rank; of one that trains
-  size_t master_bytes() const;  // likewise of masters
-  // Whether files have its master, a slot of its bucket, in place of the value.
+  size_t slot_bytes() const;    // training only: this rank's optimizer state
+  size_t master_bytes() const;  // training only: this rank's masters
+  // Whether files have the parameter's master, which is an optimizer slot, instead of its value.
   bool has_master(size_t parameter) const;
-  // What a checkpoint has of a bucket: the optimizer's slots, and in rank 0's hand the masters,
-  // which are its weights.  Of a plan that trains, as the next two.
+  // A bucket's optimizer slots, and its masters, in a checkpoint.  Rank 0 writes the masters, which
+  // are its weights.  Training only, like the next two.
   struct Slot {
     int bucket, kind;
     bool master;
-    size_t bytes;  // of all ranks' parts
+    size_t bytes;  // of the whole bucket
     int writer;    // rank
   };
   std::vector<Slot> saved_slots() const;
-  // Of the copy that this rank makes for its part of a checkpoint, each tensor from a cache line.
+  // The copy of this rank's part of a checkpoint.  Each tensor starts at a cache line.
   static constexpr size_t kCopyAlignBytes = 64;
   struct CopyBytes {
-    size_t values = 0, rows = 0, slots = 0;  // that it writes; rows are carried
-    size_t others = 0;                       // a place for any slot that another rank writes
+    size_t values = 0, rows = 0, slots = 0;  // that this rank writes; carried rows
+    size_t others = 0;                       // buffer for any slot that another rank writes
   };
   CopyBytes copy_bytes() const;
-  // Host memory that it has for a checkpoint: the copy, and what is unpacked of it.
+  // Host memory for a checkpoint: the copy, and the tensors unpacked from it.
   size_t checkpoint_bytes() const;
-  // What must be equal on all ranks, as text: parameters with layouts, buckets, what is
-  // carried.
+  // Text of parameters, layouts, buckets and carried rows.  It must be equal on all ranks.
   std::string Fingerprint() const;
 };
 
-// Allocates nothing.  The parsed net must outlive the plan.  Errors: those of PlanNet;
-// InvalidArgument if there is nothing to train; ResourceExhausted naming the smallest capacity that
-// would do, or an input whose batch alone exceeds it.  Where the nets do not fit and can page, all
-// of them are planned to.
+// Plans all nets, to page if they do not fit and can.  Allocates no device memory.  The parsed net
+// must outlive the plan.  Errors: those of PlanNet, InvalidArgument if there is nothing to train,
+// and ResourceExhausted naming the least capacity, or an input whose batch exceeds the capacity.
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options);
 
-// Plans anew how the training net pages, in iterations of either kind, by what each step of the
-// updating one's trace takes on the device, in seconds, and how fast copies and steps on the host
-// are, where that is predicted to be faster, takes no more of a file and rounds nothing; what
-// persists stays where it is.  Whether it has; what is predicted is by these in any case.
-// Precondition: it pages, by the planner kAuto.
+// Plans again how the training net pages, in iterations of both kinds.  `step_seconds` has the
+// device time of each step of the updating one.  Returns whether the plan changed.
+// A new plan is predicted to be faster, needs no larger file and rounds nothing.  Persistent blocks
+// stay where they are.  An unchanged plan too gets new predictions.
+// Precondition: the net pages, by kAuto.
 absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step_seconds,
                                    const PagingCosts& costs);
 
-// The least that options.planner makes do with.
+// The least capacity for options.planner.
 size_t LeastCapacity(const ModelPlan& plan);
-// How its nets page in so much: `train`, `accumulating`, and unless train_alone those of `test`.
+// How `train`, `accumulating` and, unless train_alone, those of `test` page in this capacity.
 // Precondition: options.planner is not kNone.  Errors: those of PlanPaging.
 absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t capacity_bytes,
                                                   bool train_alone = false);
 
-// What a training net that is planned with these options takes in a precision, in bytes.
+// The bytes of a training net in a precision, with the same options.
 struct PrecisionBytes {
   DType precision;
-  std::string refusal = {};  // why it cannot be; "": it can
+  std::string refusal = {};  // why it cannot train in it; "": it can
   size_t activations = 0, parameters = 0, masters = 0, optimizer = 0, gradients = 0;
-  double sent = 0;  // a step
+  double sent = 0;  // in a step
 };
 std::vector<PrecisionBytes> BytesInEachPrecision(const Parsed<NetConfig>& net,
                                                  const ModelOptions& options,
                                                  const BytesOfSum& sum);
 
-// Errors: Internal, naming the first tensor with a value that is not finite.
+// Errors: Internal, naming the first tensor with a non-finite value.
 absl::Status CheckFiniteTensors(std::span<const NamedTensor> tensors);
 
-// Whether Model::Load can take this, by what the plan has.  `optimizer` null: weights alone.
-// Errors: those of CheckStored and CheckReadable; Internal for a weight that is not finite.
+// Whether Model::Load would succeed, by the plan alone.  `optimizer` may be null.
+// Errors: those of CheckStored and CheckReadable, and Internal for a non-finite weight.
 absl::Status CheckLoad(const ModelPlan& plan, const TensorFile& weights,
                        const TensorFiles* optimizer);
-// Likewise Model::LoadCarried.  Errors: those of ReadRows.
+// Whether Model::LoadCarried would succeed.  Errors: those of ReadRows.
 absl::Status CheckCarried(const ModelPlan& plan, const TensorFiles& carried);
 
-// Which of `ranks` takes each item, so that all have about the same bytes; rank 0 has some already.
+// Assigns each item to a rank, for about equal bytes.  Rank 0 starts with `rank_0_has`.
 std::vector<int> ShareOut(std::span<const size_t> bytes, int ranks, size_t rank_0_has);
 
 class Model {
  public:
-  // Allocates arenas and pages and clears gradients that ranks sum; these come through
-  // `communication`, where it is given and the device's memory is the host's: ranks that share it
-  // sum it where it lies. It outlives the model, and must be given where ranks share out the
-  // optimizer: then those of one host, likewise, have one copy of the parameters.  Errors: those of
-  // Device::Allocate, ProcessGroup::Share and PageFile::Create.
+  // Allocates arenas and pages, and clears the gradients that ranks sum.  On a CPU, the ranks of a
+  // host sum in a shared gradients' arena, and with a sharded optimizer share one copy of the
+  // parameters.  `communication` shares memory, must outlive the model, and is required for a
+  // sharded optimizer.
+  // Errors: those of Device::Allocate, ProcessGroup::Share and PageFile::Create.
   static absl::StatusOr<std::unique_ptr<Model>> Create(ModelPlan plan, Device& device,
                                                        Stream& stream,
                                                        ProcessGroup* communication = nullptr);
 
   const ModelPlan& plan() const { return plan_; }
   const Net& train() const { return *train_; }
-  // As an iteration has it that updates, or that only accumulates.
+  // The training net of an iteration that updates, or that only accumulates.
   const Net& train(bool updates) const {
     return updates || accumulating_ == nullptr ? *train_ : *accumulating_;
   }
-  // With a server: as a step's first iteration has it, which takes what owners have made.
+  // With a server, the net of a step's first iteration, which receives the owners' values.
   const Net& taking() const { return train(plan_.options.shape.takes(/*updates=*/true)); }
-  // Whether all ranks see the same parameters: what one of them writes there all have.
+  // Whether ranks share one copy of the parameters.
   bool one_copy() const { return !parameters_.empty(); }
   const std::vector<std::unique_ptr<Net>>& test() const { return test_; }
-  // Of the training net, likewise, or number `index` of test(); null if the plan does not page.
+  // The pager of train(updates) or test()[index].  Null if the plan does not page.
   Pager* train_pager(bool updates = true) const {
     return updates || accumulating_pager_ == nullptr ? train_pager_.get()
                                                      : accumulating_pager_.get();
   }
   Pager* test_pager(size_t index) const { return test_pagers_[index].get(); }
-  // As PlanPagesAnew, with copies, and the disk where it has pages, that it times.  Then train()
-  // and the pagers are others: nothing may be in flight.  Errors: those of allocation.
+  // PlanPagesAnew, with measured speeds of copies and, if it has pages, of the disk.  If it returns
+  // true, train() and the pagers are replaced.  Precondition: nothing is in flight.
+  // Errors: those of allocation.
   absl::StatusOr<bool> PlanPagesAnew(Stream& stream, std::span<const double> step_seconds);
-  // What comes after on `stream` finds parameters, slots and carried rows at home: call it before
-  // what is not an iteration, once iterations have been enqueued, the last of which updates.
+  // Enqueues copies that bring parameters, slots and carried rows home, for work other than an
+  // iteration.  Precondition: the last iteration enqueued updates.
   absl::Status BringHome(Stream& stream) const {
     return train_pager_ ? train_pager_->BringHome(stream) : absl::OkStatus();
   }
 
-  // After BringHome, before what is at home is changed: until the next iteration that is no fault.
+  // Permits changes of blocks at home until the next iteration.  Precondition: BringHome.
   void ReleaseHomes() const {
     if (page_file_) page_file_->Release();
   }
 
-  // Zeros in what is at home.
+  // Writes zeros to a state at home.
   absl::Status Clear(Stream& stream, const Tensor& home) const;
-  // Values from options.seed; optimizer slots zero, and so is what is carried from step to step.
-  // What takes a stream waits for it; of one copy, this and what loads values for all ranks.
+  // Sets values from options.seed, and zeros in slots and carried rows.  Like all functions below,
+  // waits for the stream.  If ranks share one copy of the parameters, all ranks call it.
   absl::Status Initialize(Stream& stream);
-  // Values from a file, as far as it has them; the other parameters keep theirs.  Errors: as Load.
+  // Sets the parameters that the file has.  Ranks and errors: as Load.
   absl::Status LoadSome(Stream& stream, const TensorFile& weights);
-  // Values from files.  `optimizer` null: slots zero; else it is read a parameter at a time, and of
-  // it only what this rank updates.  Precondition: CheckLoad.  Errors: those of PackParameter and
-  // TensorFiles::Read.
+  // Sets all parameters.  Slots become zero, or are read from `optimizer`, one parameter at a time
+  // and only those that this rank updates.  Ranks as Initialize.  Precondition: CheckLoad.
+  // Errors: those of PackParameter and TensorFiles::Read.
   absl::Status Load(Stream& stream, const TensorFile& weights, const TensorFiles* optimizer);
-  // What the net carries from step to step, this rank's rows of it.  Errors: those of ReadRows.
+  // Sets this rank's carried rows.  Errors: those of ReadRows.
   absl::Status LoadCarried(Stream& stream, const TensorFiles& carried);
-  // What a file holds that no parameter takes, for people; "" if there is nothing.
+  // Text for people about tensors that no parameter uses, or "".
   std::string Unknown(const TensorFile& weights) const;
-  // Copies what this rank writes of a checkpoint, as it is stored, to pinned memory, and makes
-  // `copy` as large as that takes: the rows that it carries; rank 0 writes the weights and, unless
-  // ranks share out the optimizer, all its slots; else each rank writes whole buckets of slots,
-  // about as many bytes as any other, all ranks call this, and errors are also those of
-  // communication.
+  // Copies this rank's part of a checkpoint, as stored, to pinned memory.  Resizes `copy` to fit.
+  //   every rank  carried rows
+  //   rank 0      weights
+  //   slots       rank 0 all, or with a sharded optimizer each rank whole buckets, about as many
+  // With a sharded optimizer all ranks call it, and errors include those of communication.
   absl::Status CopyState(Stream& stream, Buffer& copy) const;
-  // What CopyState has copied, in canonical form.  It may lie in the copy.  Any thread, also while
+  // Converts the copy to canonical form, in the copy itself where possible.  Any thread, also while
   // the model is in use.
   struct UnpackedState {
     HostTensors weights, optimizer, carried;  // parameters and buffers; slots; this rank's rows
   };
   absl::Status UnpackState(std::span<std::byte> copy, UnpackedState& state) const;
-  // The digest `train` prints: of the bytes of what files have, in the order of its names.  A
-  // parameter at a time, for there may not be room for a copy of all.
+  // The digest that `train` prints, of the tensors of the weights file in the order of its names.
+  // Reads one parameter at a time, because memory may not hold a copy of all.
   absl::StatusOr<std::string> Sha256OfWeights(Stream& stream) const;
 
  private:
@@ -224,28 +223,29 @@ class Model {
   const Net& any() const { return train_ ? *train_ : *test_.front(); }
   absl::Status LoadParameter(Stream& stream, size_t index, const TensorFile& weights);
   absl::Status Upload(Stream& stream, std::span<const std::byte> bytes, Tensor to);
-  // `bytes`: in the parameter's layout, of FileDType.  Rounds them where it is of 16 bits, and
-  // keeps what this rank updates of them as its master.
+  // Sets a value from `bytes`, in the parameter's layout and of FileDType.  Rounds them to 16 bits
+  // if needed, and then stores the range that this rank updates as its master.
   absl::Status SetParameter(Stream& stream, size_t index, std::span<const std::byte> bytes);
-  // Whether this rank is to write the values of a parameter.
+  // Whether this rank writes the parameter's values.
   bool writes(size_t index) const;
-  // The end of what writes values.
+  // Ends a function that writes values.
   absl::Status ValuesWritten() const;
   absl::Status ClearSlotsAndCarried(Stream& stream);
   absl::Status LoadSlots(Stream& stream, int bucket, const TensorFiles& optimizer);
-  // From element `at` on of what this rank updates of a bucket; kind: of a slot, or of masters.
+  // Sets elements of this rank's shard of a bucket's slot, from `at` on.  After the last kind come
+  // the masters.
   absl::Status SetSlot(Stream& stream, int bucket, int kind, int64_t at,
                        std::span<const std::byte> bytes);
-  // Of a whole bucket; begins at `to`, and where ranks share it out waits for it.
+  // Starts a copy of a whole bucket's slot to `to`.  With a sharded optimizer waits for it.
   absl::Status CopySlot(Stream& stream, int bucket, int kind, std::byte* to) const;
-  // As files have it.  Of a value that lies in device memory, or in the masters of a bucket, a
-  // copy: of those of a bucket the next parameters', too, which all ranks ask for in one order.
+  // Reads a value in canonical form.  `storage` holds the copy of a value in device memory, or of a
+  // bucket's masters, which serves the next parameters too.  All ranks read in one order.
   struct Storage {
     std::vector<std::byte> bytes;
     int bucket = -1;  // whose masters they are
   };
   absl::Status ReadValue(Stream& stream, size_t index, Storage& storage, HostTensors& value) const;
-  // The parameters in a bucket of it, which CopySlot has copied.
+  // Unpacks the parameters of a bucket's slot that CopySlot has copied.
   absl::Status UnpackSlot(int bucket, std::span<std::byte> whole, absl::string_view suffix,
                           HostTensors& to) const;
 
@@ -255,7 +255,7 @@ class Model {
   Buffer device_arena_, communication_arena_;  // the latter empty if ranks share it
   Buffer pages_;                               // empty if nothing pages
   std::unique_ptr<PageFile> page_file_;        // null if nothing is on disk
-  std::span<std::byte> parameters_;            // of one copy
+  std::span<std::byte> parameters_;            // the shared copy, if there is one
   NetMemory memory_;
   std::unique_ptr<Net> train_, accumulating_;  // the latter null if it would be the same
   std::vector<std::unique_ptr<Net>> test_;

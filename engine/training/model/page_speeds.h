@@ -1,5 +1,5 @@
-// page_speeds.h: the kernels by which activations travel in 16 bits, and how fast pages move where
-// a run is, for its plan of paging to be made anew.
+// page_speeds.h: conversion kernels for pages of 16 bits, and measured speeds of pages for a new
+// paging plan.
 #pragma once
 
 #include <span>
@@ -9,13 +9,13 @@
 
 namespace gyre {
 
-// The net's own conversions; none for F32.
+// The net's own conversions.  None for F32.
 NarrowKernels KernelsTo(DType narrow);
 
-// costs, and what is measured in its place: copies each way; where the plan rounds, conversions;
-// where it has pages on disk, that in `folder`, unless it has no room for another file.  arena,
-// pages: those of the plan; nothing is in flight, and what they hold stays, but for staging.  Waits
-// for the stream.  Errors: those of allocation, copies and MeasureDisk.
+// Returns `costs` with measured speeds of copies each way.  Conversions are measured if the plan
+// rounds.  The disk is, if the plan has pages there and `folder` has room for another file.
+// Overwrites only the staging of the plan's arena and pages.  Waits for the stream.
+// Precondition: nothing is in flight.  Errors: those of allocation, copies and MeasureDisk.
 struct PageMemory {
   std::span<std::byte> arena, pages;
   std::string folder;

@@ -1,4 +1,4 @@
-// weights.h: finds trained weights by whatever name a user has for them.
+// weights.h: finds trained weights in a file, a checkpoint or a run's folder.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@ namespace gyre {
 struct Weights {
   std::string path;  // what was read: a file or a checkpoint's folder
   TensorFile tensors;
-  Fit fit = {};  // of the data that they were trained on; none in a file of tensors
+  Fit fit = {};  // of the training data; none for a file of tensors
 };
 
-// `where`: a safetensors file, a checkpoint's folder, or a run's folder, whose newest whole
-// checkpoint is taken.  Errors: InvalidArgument if empty; those of reading.
+// Reads a safetensors file, a checkpoint's folder, or a run's folder with its newest whole one.
+// Errors: InvalidArgument for an empty `where`, and those of reading.
 absl::StatusOr<Weights> ReadWeights(const std::string& where);
 
 }  // namespace gyre

@@ -1,4 +1,4 @@
-// fused_update.h: an optimizer's step over many parameters as one loop; for optimizers alone.
+// fused_update.h: an optimizer's step over many parameters as one loop.  For optimizers alone.
 #pragma once
 
 #include <type_traits>
@@ -10,7 +10,7 @@
 
 namespace gyre {
 
-// A parameter stored as S, updated in T: itself, or of one of 16 bits its master of F32.
+// A parameter stored as S and updated in T.  For 16 bits T is F32, and its master is updated.
 template <typename S>
 struct Updated {
   using T = AccumulateType<S>;
@@ -18,7 +18,7 @@ struct Updated {
   T* value;
   S* stored;
 
-  Updated() = default;  // a GPU's table of parts has room for more
+  Updated() = default;  // a GPU's table of parameters has spare entries
   explicit Updated(const ParameterViews& views)
       : gradient(views.gradient.as<S>()), stored(views.value.as<S>()) {
     if constexpr (std::is_same_v<S, T>) {
@@ -34,7 +34,7 @@ struct Updated {
   }
 };
 
-// step: moves one element.  Of rows of a table, those elements of a part of it.
+// `step` updates one element.  This one updates the elements of table rows that a shard has.
 template <typename Step>
 struct RowStep {
   Step step;
@@ -47,8 +47,8 @@ struct RowStep {
   }
 };
 
-// step(parameter): the functor that moves one element of it, unless the update is to be skipped.
-// slots: how many each must have.
+// `step(parameter)` returns the functor that updates one of its elements, unless the update is
+// skipped.  Each parameter has `slots` slots.
 template <typename MakeStep>
 absl::Status UpdateEach(Stream& stream, const UpdateScalars* update,
                         std::span<const ParameterViews> parameters, size_t slots,

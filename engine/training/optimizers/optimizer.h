@@ -1,5 +1,5 @@
-// optimizer.h: turns a parameter's gradient into its next value.  Elementwise, so any layout will
-// do; padding of opaque layouts has zero gradients and stays zero.  Immutable.
+// optimizer.h: turns a parameter's gradient into its next value.  Works by element, so any layout
+// will do.  The padding of opaque layouts has zero gradients and stays zero.  Immutable.
 #pragma once
 
 #include <memory>
@@ -13,16 +13,17 @@
 
 namespace gyre {
 
-// One parameter in device memory; all tensors have equal element counts.
+// One parameter in device memory.  All tensors have equal element counts.
 struct ParameterViews {
   Tensor value, gradient;  // of one real type
-  // The optimizer's state as slot_names, zero before the first step; of AccumulateDType of it.
+  // Optimizer slots in the order of slot_names, of AccumulateDType, zero before the first step.
   std::span<const Tensor> slots;
   double learning_rate_multiplier = 1, decay_multiplier = 1;
-  // Of values of 16 bits, what is updated, in F32: `value` is this, rounded once.  Else null.
+  // For values of 16 bits, the F32 that is updated.  `value` is its rounding.  May be null.
   Tensor master = {};
-  // Of a table of which only some rows may change: I32 in device memory, those rows, each once
-  // (others are negative); its width; and where in it these elements begin.
+  // For a table of which only some rows change.  `rows` lists each of them once, as I32 in device
+  // memory, and negative entries are skipped.  A row has `width` elements.  This view starts at
+  // element `begin` of the table.
   Tensor rows = {};
   int64_t width = 0, begin = 0;
 };
@@ -31,34 +32,33 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   virtual std::vector<std::string> slot_names() const = 0;  // "momentum"
-  // Whether an update by a gradient of zeros changes nothing, its slots included.
+  // Whether a gradient of zeros changes nothing, slots included.
   virtual bool leaves_untouched(double decay_multiplier) const = 0;
-  // Decay and correction of the update of step `step`, from 0, if all before have been made.  Host,
-  // before the step.
+  // Sets decay and correction for the update of step `step`, from 0, if none before was skipped.
+  // On the host, before the step.
   virtual void Prepare(uint64_t step, UpdateScalars& scalars) const = 0;
-  // Unless update->skip, value <- value - change(gradient * update->gradient_scale + decay *
-  // value), for each parameter; all are of one dtype, and one with rows comes alone.  Computed in
-  // AccumulateDType of it, by the master where there is one.  update: device memory; read when the
-  // stream gets there.  Errors: those of ForEachPart.  Enqueues on stream; every tensor must
-  // outlive it.
+  // Unless update->skip, value <- value - change(gradient * update->gradient_scale + decay * value)
+  // for each parameter, in AccumulateDType, and on the master if there is one.  Enqueues on
+  // `stream`.  Every tensor, and `update` in device memory, must outlive that.
+  // Precondition: all have one dtype, and one with rows comes alone.  Errors: ForEachPart's.
   virtual absl::Status Update(Stream& stream, const UpdateScalars* update,
                               std::span<const ParameterViews> parameters) const = 0;
 };
 
-// SGD with (Nesterov) momentum as in Sutskever et al. 2013:
+// SGD with (Nesterov) momentum.  Source: Sutskever et al. 2013.
 //   m <- momentum * m + g;  v <- v - lr * (nesterov ? g + momentum * m : m)
-// Slots: "momentum", or none where momentum is 0.
+// Slots: "momentum", or none if momentum is 0.
 std::unique_ptr<Optimizer> NewSgd(const OptimizerConfig::Sgd& config, double weight_decay);
 
-// Adam: Kingma & Ba 2015, arXiv:1412.6980, Algorithm 1.  Slots: "first_moment", "second_moment".
-// Weight decay is added to the gradient (L2), hence part of the moments.
+// Adam.  Source: Kingma & Ba 2015, arXiv:1412.6980, Algorithm 1.  Weight decay is added to the
+// gradient (L2), and so is part of the moments.  Slots: "first_moment", "second_moment".
 std::unique_ptr<Optimizer> NewAdam(const OptimizerConfig::Adam& config, double weight_decay);
 
-// AdamW: Loshchilov & Hutter 2019, arXiv:1711.05101, with the schedule in the learning rate: Adam
-// without decay, and v <- v - lr * decay * v beside it.  Slots: Adam's.
+// AdamW, which is Adam without decay, and v <- v - lr * decay * v beside it.  Slots: Adam's.  The
+// schedule is in the learning rate.  Source: Loshchilov & Hutter 2019, arXiv:1711.05101.
 std::unique_ptr<Optimizer> NewAdamW(const OptimizerConfig::Adam& config, double weight_decay);
 
-// The kind that is set.  Precondition: the config passed ParseTrainer.
+// The optimizer of the kind that is set.  Precondition: the config passed ParseTrainer.
 std::unique_ptr<Optimizer> NewOptimizer(const OptimizerConfig& config);
 
 }  // namespace gyre

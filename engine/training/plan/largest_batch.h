@@ -1,5 +1,5 @@
-// largest_batch.h: how many samples a batch may have on a device, found by planning nets of
-// different batches.  Allocates nothing.
+// largest_batch.h: finds the largest batch for a device by planning nets of different batches.
+// Allocates no device memory.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace gyre {
 
-// The largest of least, ..., most that fits, where all below one that fits do; least - 1 if none
-// does.  Looks at twice what is known to fit, and no further; then cuts in half.
+// The largest of least, ..., most that fits, or least - 1.  Doubles what fits, then bisects.
+// Precondition: every value below one that fits fits too.
 int64_t LargestThat(int64_t least, int64_t most, const std::function<bool(int64_t)>& fits);
 
 struct LargestBatch {
-  int64_t resident = 0;  // all that a step needs is on the device for good
-  int64_t paged = 0;     // the largest step fits; resident, where nothing may move
+  int64_t resident = 0;  // all states fit on the device at all times
+  int64_t paged = 0;     // paging makes it fit; `resident` if the planner is kNone
 };
 
-// Whether a batch fits all ranks, of which each says whether it fits its own memory.
+// Whether a batch fits on all ranks.  Each rank says whether it fits its own memory.
 using AskAll = std::function<absl::StatusOr<bool>(bool fits)>;
 
-// Over all ranks, of `least` to `most`; least - 1: none.  options: of a run with such a batch, as
-// PlanModel takes it.  All ranks call it, and look at the same batches, whatever memory each has.
-// Errors: those of PlanModel for the least one, but for the memory's; those of ask_all.
+// Searches batches of `least` to `most` samples over all ranks.  Returns least - 1 if none fits.
+// `options` are those of a run with such a batch.  Every rank calls it and tries the same batches.
+// Errors: those of PlanModel for `least`, except for memory, and those of ask_all.
 absl::StatusOr<LargestBatch> FindLargestBatch(
     const Parsed<NetConfig>& net, const std::function<ModelOptions(int64_t batch)>& options,
     int64_t least, int64_t most, const AskAll& ask_all = [](bool fits) { return fits; });

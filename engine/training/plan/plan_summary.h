@@ -1,5 +1,5 @@
-// plan_summary.h: a run's plan in numbers, as people read it and as programs do.  Pure functions of
-// values.
+// plan_summary.h: a run's plan in numbers, as text for people and as JSON for programs.
+// Pure functions of values.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace gyre {
 struct PlanSummary {
   std::string net, device;
   int64_t ranks = 1, rank = 0;
-  int64_t batch = 0, accumulate = 1;  // samples over all ranks, and batches, a step
+  int64_t batch = 0, accumulate = 1;  // samples of a batch over all ranks; batches of a step
   int64_t rank_samples = 0;           // of a batch on this rank
   int64_t steps = -1;                 // of the run; -1: unknown without the data
   int64_t samples = -1;               // of the training data; -1: unknown
@@ -24,33 +24,33 @@ struct PlanSummary {
     double sent_bytes = 0;  // a step, by the rank that sends most
     std::string how = {};   // "ring allreduce"; "": there is one rank
   } communication;
-  // On this rank.  host: pinned, but for `test`.
+  // On this rank.
   struct Bytes {
-    // Of the device; `exchange` is what sums or serves.
+    // Device memory.  Collectives or the parameter server use `exchange`.
     size_t nets = 0, gradients = 0, exchange = 0, capacity = 0;
-    size_t batches = 0, checkpoint = 0, rows = 0, server = 0, pages = 0, test = 0;  // of the host
-    size_t disk = 0;                                                                // in a file
-    size_t optimizer = 0, carried = 0;  // of `nets`: its state on this rank; rows from step to step
+    // Host memory, pinned except for `test`.
+    size_t batches = 0, checkpoint = 0, rows = 0, server = 0, pages = 0, test = 0;
+    size_t disk = 0;                    // pages in a file
+    size_t optimizer = 0, carried = 0;  // within `nets`: this rank's optimizer state, carried rows
     size_t device() const { return nets + gradients + exchange; }
     size_t host() const { return batches + checkpoint + rows + server + pages; }
   } bytes;
-  bool host_is_device = false;  // there is one memory
+  bool host_is_device = false;  // they are one memory
   bool shares_optimizer = false;
-  std::string page_folder = {};  // of the file
-  // An iteration as it is expected by FLOPs; 0: nothing pages.
+  std::string page_folder = {};  // folder of the page file
+  // Expected seconds of an iteration, by FLOPs.  0 if nothing pages.
   double paged_seconds = 0, resident_seconds = 0;
   std::vector<PrecisionBytes> precisions = {};
-  std::vector<std::string> notes = {};     // of the data and the batch
-  std::vector<std::string> warnings = {};  // of Lint
+  std::vector<std::string> notes = {};     // about the data and the batch
+  std::vector<std::string> warnings = {};  // Lint's and others
 };
 
-// The layers' table, then a line of each: parameters, steps, memory, communication; of a run that
-// pages what that costs; then `details`; then notes and warnings, a line each.  At most 80 columns
-// but for those.
+// The table of layers, a line for each of parameters, steps, memory and the like, `details`, then
+// notes and warnings.
 std::string PlanText(const PlanSummary& plan, const std::string& details);
-// The bytes in each precision as a table.
+// A table of the bytes in each precision.
 std::string PrecisionsText(const PlanSummary& plan);
-// One JSON object in a line; docs/formats.md has its keys.
+// One JSON object in a line, with the keys of docs/formats.md.
 std::string PlanJson(const PlanSummary& plan);
 
 }  // namespace gyre

@@ -1,5 +1,5 @@
-// planning.h: what the nets of a run are planned with, from its files, its data and its device; and
-// the batch, where the device's memory is to choose it.  Allocates no device memory.
+// planning.h: plans a run's nets from its files, data and device, and chooses the batch if the
+// device's memory is to decide it.  Allocates no device memory.
 #pragma once
 
 #include <string>
@@ -16,34 +16,33 @@ struct Planning {
   const RunData& data;
   const Device& device;
   const Primitives& primitives;
-  ProcessGroup& communication;  // of several ranks: its UseDevice has been called
+  ProcessGroup& communication;  // with several ranks, after UseDevice
   PlannerKind planner;
   size_t host_bytes;
   const std::string& page_folder;
   int threads;
 
-  // All ranks call it.  Errors: those of PlanModel; on all ranks where one's memory lacks, with the
-  // largest batch that fits all, and kAuto's if that is larger, or with the test's batch where that
-  // does not fit, and what else would do; those of ranks.
+  // Every rank calls it.  Errors: those of PlanModel and of the process group.
+  // If one rank's memory is too small, all ranks return ResourceExhausted.  Its advice is a smaller
+  // test batch if training alone fits, else the largest batch, of kAuto too, and other options.
   absl::StatusOr<ModelPlan> Plan(const TrainerConfig& config) const;
 
-  // Prepares the operations of the plan, the same on all ranks, and plans for no device's memory.
+  // Prepares the plan's operations, the same on all ranks, for a device of unlimited memory.
   // Errors: those of PlanModel.
   absl::Status PrepareAll(const TrainerConfig& config) const;
 
-  // Sets config's batch to the largest with which nothing is paged on any rank; where there is
-  // none, to the largest that fits.  No batch is larger than the data.  All ranks call it.  Returns
-  // a line for people.  Errors: InvalidArgument on a CPU, whose memory has no bound; those of
-  // FindLargestBatch and of ranks.
+  // Sets config's batch to the largest resident one on all ranks, or else to the largest that fits.
+  // It is at most the data's size.  Every rank calls it.  Returns a line for people.
+  // Errors: InvalidArgument on a CPU, whose memory has no bound, and those of FindLargestBatch.
   absl::StatusOr<std::string> ChooseBatch(TrainerConfig& config) const;
 
  private:
   ModelOptions OptionsOf(const TrainerConfig& config) const;
-  // Of all ranks; test: beside the testing nets.
+  // The largest batch over all ranks, with `test` beside the testing nets.
   absl::StatusOr<LargestBatch> Largest(const TrainerConfig& config, bool test) const;
   absl::StatusOr<std::string> Advice(const TrainerConfig& config,
                                      const ModelOptions& options) const;
-  absl::StatusOr<int> Count(bool here) const;  // ranks where it is so
+  absl::StatusOr<int> Count(bool here) const;  // ranks with a true `here`
   absl::StatusOr<bool> FitsAll(bool here) const;
 };
 
