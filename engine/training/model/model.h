@@ -26,7 +26,7 @@ struct ModelOptions {
   int64_t test_samples = 0;             // 0: no testing nets
   std::vector<std::string> slots = {};  // the optimizer's, by name
   size_t bucket_bytes = 1 << 20;
-  bool fit_buckets = false;  // bucket_bytes: true: worthwhile (FitBuckets), false: at most
+  bool fit_buckets = false;  // bucket_bytes is the worthwhile size (FitBuckets), else the largest
   // The allreduce has halves (CheckHalves), which send the touched rows of tables.
   bool can_send_rows = false;
   Feed feed = {};
@@ -202,8 +202,9 @@ class Model {
   // Copies this rank's part of a checkpoint, as stored, to pinned memory.  Resizes `copy` to fit.
   //   every rank  carried rows
   //   rank 0      weights
-  //   slots       rank 0 all, or with a sharded optimizer each rank whole buckets, about as many
-  // With a sharded optimizer all ranks call it, and errors include those of communication.
+  //   slots       rank 0 all, or with a sharded optimizer each rank some whole buckets
+  // With a sharded optimizer ranks have about equal bytes, all ranks call it, and errors include
+  // those of communication.
   absl::Status CopyState(Stream& stream, Buffer& copy) const;
   // Converts the copy to canonical form, in the copy itself where possible.  Any thread, also while
   // the model is in use.

@@ -1,5 +1,5 @@
-// lint.h: what a net's and a trainer's text may say and yet is most likely a mistake; `train
-// --plan` prints it.  A pure function of the texts and the plan made of them.
+// lint.h: warnings about valid texts that are most likely mistakes.  A run and `train --plan` print
+// them.  A pure function of the texts and their plan.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace gyre {
 
-// "net.textproto:7:1: layer "conv1": ...", one for each suspicion.
-// plan: of this trainer and net, with a training net.
+// A line such as "net.textproto:7:1: layer "conv1": ..." for each suspicion.
+// Precondition: `plan` is of this trainer and net, and has a training net.
 std::vector<std::string> Lint(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
                               const ModelPlan& plan);
 

@@ -1,8 +1,6 @@
-// run_length.h: how long a run is and where it is, in steps and in samples.  A run of `epochs` is
-// as long as its samples, whatever number of steps they take: where it goes on with another batch,
-// the steps that are left are counted anew, and those before stay as they were.
-//
-// Plain numbers; used by one thread.
+// run_length.h: the length of a run and its position, in steps and samples.  A run of `epochs` has
+// a fixed number of samples.  If it resumes with another batch, the remaining steps are recounted.
+// Plain numbers.  Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +12,31 @@ namespace gyre {
 
 class RunLength {
  public:
-  // Of a run from the beginning.  config: that has passed ParseTrainer; it must outlive this.
-  // epoch_samples: positions of the order, of a pass over the data.
+  // For a run from the beginning.  `epoch_samples` are the positions of a pass over the data.
+  // `config` has passed ParseTrainer and must outlive this.
   RunLength(const TrainerConfig& config, int64_t epoch_samples);
 
-  // Of one that goes on after `step` steps, of `position` samples.  Errors: InvalidArgument if that
-  // is beyond its end, by a step or more.
+  // Resumes after `step` steps and `position` samples.  Errors: InvalidArgument if that is beyond
+  // the end by a step or more.
   absl::Status GoOnFrom(int64_t step, int64_t position);
 
   int64_t total_steps() const { return total_steps_; }
-  // Passes over the data that are done after `step` steps.
+  // Passes over the data, done after `step` steps.
   double EpochsAt(int64_t step) const;
-  // Of the step after `step` steps, with all factors; the ranks that train are `workers`.
+  // The rate of the step after `step` steps, with all factors, for `workers` ranks that train.
   double LearningRate(int64_t step, int workers) const;
-  // Whether what happens every so many steps does after `step`: at the end, too; every 0: after the
-  // step by which an epoch is done.
+  // Whether an event of every `every` steps is due after `step`.  It also is at the end.  With
+  // every == 0 it is due after the step that completes an epoch.
   bool IsDue(int64_t every, int64_t step) const;
 
  private:
   int64_t PositionAt(int64_t step) const { return first_position_ + step * step_samples_; }
-  double SamplesInAll() const;  // of epochs, which are a decimal: an integer if it stands for one
+  double SamplesInAll() const;  // of `epochs`, a decimal; an integer if it stands for one
   int64_t StepsInAll() const;
 
   const TrainerConfig& config_;
   const int64_t epoch_samples_, step_samples_;
-  int64_t first_position_ = 0;  // of step 0, if all steps had been as long as this run's
+  int64_t first_position_ = 0;  // of step 0, as if all steps had this run's length
   int64_t total_steps_;
 };
 

@@ -1,8 +1,6 @@
-// run_start.h: what a run starts from: first values, tensors of a file, or a checkpoint.  It is
-// found, read and checked against the plan before the device's memory is taken, so that --plan says
-// what a run would say.
-//
-// Every rank makes the call, on the thread that talks to the others.
+// run_start.h: the start of a run, from first values, tensors of a file, or a checkpoint.  It is
+// found, read and checked against the plan before device memory is allocated.  So --plan reports
+// the run's errors.  Every rank calls it, on its communication thread.
 #pragma once
 
 #include <cstdint>
@@ -19,36 +17,36 @@
 namespace gyre {
 
 struct RunStart {
-  // At most one of them; neither: first values.
+  // At most one of them.  First values have neither.
   std::optional<WeightsMatch> weights;
   std::optional<Checkpoint> checkpoint;
-  std::string path;                   // where they are
-  bool resumed = false;               // from a checkpoint, also once it is no longer held
-  int64_t step = 0, position = 0;     // of it
-  int64_t newest = -1;                // the step of the newest checkpoint in --out
-  bool continues = false;             // the run that --out holds
-  std::string received;               // a folder that was sent to a rank that keeps none
+  std::string path;                   // of the file or checkpoint
+  bool resumed = false;               // from a checkpoint, even if that is no longer in memory
+  int64_t step = 0, position = 0;     // of the checkpoint
+  int64_t newest = -1;                // step of the newest checkpoint in --out
+  bool continues = false;             // continues the run in --out
+  std::string received;               // folder sent to a rank that stores no checkpoints
   std::vector<std::string> warnings;  // for people
 };
 
-// Whether the newest checkpoint of --out is asked for, if there is one.
+// Whether a run may start from the newest checkpoint of --out.
 inline bool TakesNewest(const TrainingOptions& options) {
   return options.resume == "latest" || options.resume == "auto";
 }
 
-// keeps: whether this rank writes files of checkpoints.  Where ranks have several folders, a
-// checkpoint to go on from is first made whole in each (GatherCheckpoint).
-// Errors: InvalidArgument for flags that exclude each other; those of ReadWeights, MatchWeights,
-// LoadCheckpoint, CheckLoad and CheckOut; what was made with another seed, net or fit.
+// `keeps` tells whether this rank writes files of checkpoints.  If ranks have several folders, the
+// checkpoint to resume from is first made whole in each (GatherCheckpoint).
+// Errors: InvalidArgument for flags that exclude each other, and for another seed, net or fit.
+// Also those of ReadWeights, MatchWeights, LoadCheckpoint, CheckLoad and CheckOut.
 absl::StatusOr<RunStart> FindStart(const TrainerConfig& config, const TrainingOptions& options,
                                    const ModelPlan& plan, ProcessGroup& communication, bool keeps);
 
-// newest: the step of the newest checkpoint in --out, -1 if there is none.  Errors: AlreadyExists
-// for one that a run from `step` on would hide.
+// `newest` is the step of the newest checkpoint in --out, or -1.
+// Errors: AlreadyExists if a run from `step` on would hide it.
 absl::Status CheckOut(const TrainingOptions& options, int64_t newest, int64_t step);
 
-// For people, such as "goes on from step 200 of runs/a/checkpoints/step_00000200"; "" for first
-// values.
+// Text for people, such as "goes on from step 200 of runs/a/checkpoints/step_00000200", or "" for
+// first values.
 std::string DescribeStart(const RunStart& start);
 
 }  // namespace gyre

@@ -1,10 +1,10 @@
-// run_state.h: a training run besides its nets: how far it has come, and the folder that keeps it.
-// Restored from what it starts from (run_start.h); saved as a checkpoint, which a thread of its own
-// writes from a copy while training goes on.
+// run_state.h: the position of a run and its output folder.  It is restored from the run's start
+// (run_start.h).  A thread of its own writes checkpoints from a copy while training goes on.
 //
-// Every rank has one and makes the same calls; rank 0 alone speaks.  It writes the checkpoints,
-// too, but for what each rank has a part of (CheckpointShards); where ranks have folders of their
-// own (CheckpointFolders), what each writes is kept by another as well.  Calls from one thread.
+// Each rank has one and makes the same calls, from one thread.  Rank 0 alone prints.
+//   rank 0           writes checkpoints
+//   each rank        writes its shard, if a file is sharded (CheckpointShards)
+//   several folders  another rank stores a copy of each file (CheckpointFolders)
 #pragma once
 
 #include <atomic>
@@ -43,71 +43,72 @@ class RunState {
 
   int64_t step() const { return step_; }                // steps started
   int64_t position() const { return position_; }        // samples consumed
-  int64_t copied_step() const { return copied_step_; }  // of the last Save; -1: none
-  int64_t saved_step() const { return saved_step_; }    // that is known to be written; -1: none
+  int64_t copied_step() const { return copied_step_; }  // of the last Save, or -1
+  int64_t saved_step() const { return saved_step_; }    // known to be written, or -1
   const std::string& out() const { return options_.out; }
-  // A step more has been started.
+  // Counts a started step.
   void Advance();
-  // Of the last step finished, or restored; none: it is not dynamic, or a run begins.
+  // After the last finished step, or restored.  None if it is not dynamic or a run begins.
   std::optional<LossScaleState> loss_scale;
 
-  // First of all: finds what the run starts from and checks it against the plan, so that `step` and
-  // `position` are known.  Errors: those of FindStart.
+  // Finds the run's start and checks it against the plan.  Sets `step` and `position`.  Call it
+  // first.  Errors: those of FindStart.
   absl::Status FindStart(const ModelPlan& plan);
   const RunStart& start() const { return start_; }
-  // Gives the model its weights and the optimizer's state, the same on all ranks.
+  // Sets the model's weights and the optimizer's state, the same on all ranks.
   absl::Status Restore(Model& model, Stream& stream);
-  // Last before training, so that a run which cannot begin leaves no folder behind; after Restore.
-  // test_again: the step restored is about to be tested (again).  total_steps: of the run.  Errors
-  // of ranks that are to write, too.
+  // Opens the output folder, last before training, so that a run that cannot begin leaves none.
+  // test_again says that the restored step will be tested again.  Precondition: Restore.
+  // Errors: also those of other ranks that will write.
   absl::Status OpenOutput(bool test_again, int64_t total_steps);
-  // Begins a checkpoint of the steps started, which must be finished, once that before is written.
-  // The model must live until it is; it may change.  tell: people want to know when.
+  // Starts a checkpoint, once the one before is written.  `tell` reports its end to people.  The
+  // model must outlive the writing, and may change.  Precondition: started steps are finished.
   absl::Status Save(const Model& model, Stream& stream, bool tell);
-  // What Save has begun is there on all ranks' return, however long it takes.  Errors of writing
-  // are those of the rank that has them.
+  // Blocks until the checkpoint is complete on all ranks.  A rank alone reports its errors of
+  // writing.
   absl::Status FinishSaving();
-  // The same where several ranks write, ahead of a time in which no step tells of their parts.
+  // FinishSaving if several ranks write.  For use before a time in which no step sums their
+  // numbers.
   absl::Status SettleParts() { return files_of_all_.empty() ? absl::OkStatus() : FinishSaving(); }
-  // What went wrong with it on this rank, if it has done its part by now.  Never blocks.
+  // Returns this rank's error if it has finished its part.  Never blocks.
   absl::Status CheckSaving();
-  // Likewise, once it has.  The other ranks are not told; nor are they waited for, but for a
-  // moment: where they have not written theirs by then, the checkpoint is given up.
+  // Blocks until this rank has finished its part, and returns its error.  Tells other ranks
+  // nothing. If they do not finish theirs within moments, the checkpoint is given up.
   absl::Status AwaitSaving();
-  // What ranks tell each other of what Save has begun, to be summed over ranks now and then: after
-  // the numbers that are there.
+  // Appends this rank's numbers about the checkpoint, for a sum over ranks.
   void AppendTo(std::vector<double>& numbers);
-  // The sums of what was appended.  Once all parts are written, may submit their way to others.
+  // Receives these sums.  Once all files are written, may submit the copies to neighbours.
   void Take(std::span<const double> sums);
 
-  // What the log holds to the disk.  Errors: those of RunLog::Sync.
+  // Syncs the log.  Errors: those of RunLog::Sync.
   absl::Status Flush() { return log_ ? log_->Sync() : absl::OkStatus(); }
-  RunLog* log() { return log_.get(); }  // null on all ranks but 0
-  // Lines for people; rank 0's.
+  RunLog* log() { return log_.get(); }  // null except on rank 0
+  // Print lines for people, on rank 0.
   void Say(const std::string& lines) const;
   void Warn(const std::string& text) const;
 
  private:
-  // A checkpoint to go on from that has been sent here, where this rank keeps none.
+  // Removes a checkpoint that was sent to a rank that stores none.
   absl::Status RemoveReceived();
   struct Written {
     absl::Status status, deleted;
-    bool published = false;  // the checkpoint is there
+    bool published = false;
   };
   CheckpointState State() const;
-  // Both on a thread of its own.
+  // Both run on the writing thread.
   Written Write(const Model& model, const CheckpointState& state);
   absl::Status WriteAndPublish(const Model& model, const CheckpointState& state, bool* published);
-  // On the leader's: the crc32s of what each rank writes, once all of them have.
+  // On rank 0's writing thread: waits for all ranks' files and returns their CRC-32s.
   absl::StatusOr<std::map<std::string, uint32_t>> AwaitParts(int64_t step);
-  // Where folders are several: keeps what others have written, and publishes.
+  // With several folders: stores copies of other ranks' files, then publishes.
   absl::Status PublishCopied(const CheckpointState& state, bool* published);
-  // Blocks until `holds` says so, to which it gives a time to wait.  Aborted: the run has failed.
+  // Blocks until `holds`, called with a time to wait, returns true.  Errors: Aborted if the run has
+  // failed.
   absl::Status AwaitOthers(int64_t step,
                            const std::function<bool(std::chrono::milliseconds)>& holds);
-  // Of "weights.safetensors" or what PartName takes, that which a rank writes; "": nothing.
+  // The name of a rank's shard of a file of PartName, or of the weights.  "" if it writes none.
   std::string NameOf(const std::string& file, int rank) const;
-  // By rank, what each writes; nothing if the leader does everything.
+  // By rank, the files that it writes.  Empty if rank 0 writes all.
   std::vector<std::vector<std::string>> FilesOfRanks() const;
   absl::Status OpenOutputOfLeader(bool test_again);
   absl::Status MeetWriters();
@@ -118,20 +119,20 @@ class RunState {
   ProcessGroup& communication_;
   int64_t total_steps_ = 0;
   int64_t step_ = 0, position_ = 0, copied_step_ = -1, saved_step_ = -1;
-  RunStart start_;                         // without its tensors, once they are restored
-  bool saving_ = false;                    // not all ranks know yet that the last copy is written
-  bool has_carried_ = false;               // the net carries rows from step to step
-  std::vector<std::string> files_of_all_;  // of which each rank writes a part
-  std::optional<CheckpointFolders> folders_;  // where several ranks write
+  RunStart start_;                         // without its tensors once they are restored
+  bool saving_ = false;                    // some rank may not know that the last copy is written
+  bool has_carried_ = false;               // the net has carried rows
+  std::vector<std::string> files_of_all_;  // sharded: each rank writes a shard of them
+  std::optional<CheckpointFolders> folders_;  // if several ranks write
   Buffer copy_;                               // by Model::CopyState
   std::optional<CheckpointShards> parts_;     // of the last Save
-  std::optional<CheckpointCopies> copies_;    // likewise, if folders are several
+  std::optional<CheckpointCopies> copies_;    // of the last Save, with several folders
   std::optional<CheckpointStore> checkpoints_;
-  // Of the leader:
-  FolderLock lock_;  // of options_.out
+  // On rank 0 alone:
+  FolderLock lock_;  // on options_.out
   std::unique_ptr<RunLog> log_;
-  bool tell_ = false;             // people, once it is written
-  std::future<Written> writing_;  // last: its end waits for the thread, which uses all of this
+  bool tell_ = false;             // report the end of writing
+  std::future<Written> writing_;  // last: its destructor waits for the thread, which uses the rest
 };
 
 }  // namespace gyre

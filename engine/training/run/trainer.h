@@ -1,7 +1,6 @@
-// trainer.h: the loop of a training run, from parsed files to trained weights.  Prepare plans
-// every net without allocating device memory (--plan stops there); Run trains, writes checkpoints,
-// tests, and returns the weights' digest.  Every rank makes one and makes the
-// same calls, all from one thread.
+// trainer.h: the loop of a training run, from parsed files to trained weights.  Prepare plans all
+// nets without device memory, and --plan stops there.  Run trains, tests, writes checkpoints and
+// returns the weights' digest.  Each rank has one and makes the same calls, from one thread.
 #pragma once
 
 #include <atomic>
@@ -23,8 +22,8 @@ namespace gyre {
 
 class Trainer {
  public:
-  // The parsed files, device, primitives and communication must outlive the run.
-  // Errors: those of the files, the data, the plan, and what the run starts from.
+  // The references must outlive the run.
+  // Errors: those of the files, the data, the plan, and the run's start.
   static absl::StatusOr<std::unique_ptr<Trainer>> Prepare(const Parsed<TrainerConfig>& trainer,
                                                           const Parsed<NetConfig>& net,
                                                           RunData data, Device& device,
@@ -32,23 +31,24 @@ class Trainer {
                                                           ProcessGroup& communication,
                                                           TrainingOptions options);
 
-  // Layers, memory, steps, bytes communicated a step; what is likely a mistake.
+  // Layers, memory, steps, communication, and likely mistakes.
   PlanSummary Plan(const Parsed<NetConfig>& net) const;
-  // For people: where states lie and when, what moves, what less memory and other precisions cost.
+  // Text for people: offsets and stays of states, paging, and the cost of other memory sizes and
+  // precisions.
   std::string DescribeDetails(const PlanSummary& plan) const;
-  // Likewise, in lines of what the run is about to do: ranks, device, sync, samples, parameters.
+  // Text for people as a run begins: ranks, device, sync, samples, parameters.
   std::string DescribeStart(const Parsed<NetConfig>& net) const;
   // The training net's iteration as an SVG image, or as a page of HTML with `below` under it.
   std::string DrawPlan(const Parsed<NetConfig>& net, bool page, const std::string& below) const;
 
-  ~Trainer();  // waits for the report under way
+  ~Trainer();  // waits for reports in flight
 
-  // Errors: those of Prepare's parts; Internal for a loss or gradient that is not finite; Cancelled
-  // after a stop, when the run can be resumed.  Checkpoints written before an error stand.
+  // Errors: those of the parts, Internal for a non-finite loss or gradient, and Cancelled after a
+  // stop, from which the run can resume.  Checkpoints written before an error remain.
   absl::StatusOr<std::string> Run();
 
  private:
-  // The steps in flight hold theirs; one more is ready, and one is being read.
+  // One for each step in flight, one that is ready, and one that is being read.
   static constexpr int kBatches = kMostStepsInFlight + 2;
 
   Trainer(TrainerConfig config, Device& device, ProcessGroup& communication, RunData data);
@@ -56,15 +56,15 @@ class Trainer {
   // An iteration.
   struct InFlight {
     Batch batch;
-    std::optional<double> learning_rate;  // none: another batch of its step follows
-    int64_t step = 0;                     // the number of steps done with it
+    std::optional<double> learning_rate;  // none: the step has another batch
+    int64_t step = 0;                     // number of steps done with it
   };
 
   struct Report {
-    // {sum, count} a metric; then the numbers of ranks asked to stop, to save, that skip the step;
-    // what RunState tells.
+    // {sum, count} of each metric, numbers of ranks asked to stop, asked to save, and skipping the
+    // step, then RunState's numbers.
     std::vector<double> sums;
-    size_t metrics = 0;  // numbers of them
+    size_t metrics = 0;  // numbers of the metrics
     ProcessGroup::Ticket ticket = 0;
     double learning_rate = 0;
     int64_t step = 0;  // the number of steps done with it
@@ -99,8 +99,7 @@ class Trainer {
   absl::Status Take(const Report& report);
   absl::Status Test();
   absl::Status Save();
-  // What has gone wrong with data leaves the state of the last step sound: one rank, which can do
-  // so alone, saves it.
+  // Saves the last step's state after an error of the data, which leaves it sound.  One rank only.
   absl::Status SaveFirst(const absl::Status& status);
   bool Due(int64_t every) const { return length_.IsDue(every, state_->step()); }
 
@@ -111,33 +110,33 @@ class Trainer {
   const std::unique_ptr<Optimizer> optimizer_;
   RunLength length_;
   const int64_t test_every_, save_every_;  // steps; 0: each epoch
-  std::optional<ModelPlan> plan_;          // until the model is made of it
+  std::optional<ModelPlan> plan_;          // until the model exists
   std::vector<std::string> warnings_;      // of Lint and PaddingWarnings
-  std::string batch_text_;  // how many samples a batch has, where that was chosen here
+  std::string batch_text_;                 // the number of samples, if chosen here
 
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<BatchLoader> loader_;
-  std::unique_ptr<TrainingStep> training_step_;  // after what its steps touch
-  std::optional<RunState> state_;                // after the model, which it may be writing
+  std::unique_ptr<TrainingStep> training_step_;  // after the members that its steps touch
+  std::optional<RunState> state_;                // after the model, which it may be saving
 
   const std::atomic<bool>* asked_to_stop_ = nullptr;
   std::atomic<bool>* asked_to_save_ = nullptr;
-  // After which step all ranks do what some rank was asked to; -1: none was.
+  // The step after which all ranks do as a rank was asked, or -1.
   int64_t stop_at_ = -1, save_at_ = -1;
   bool agreed_ = false;  // all ranks end with the same error, at the same point
-  bool told_ = false;    // whether steps are replayed
-  int64_t updates_ = 0;  // of this run: started
-  // Of a run that pages: its iterations; and since when the next one's time and stalls count.
+  bool told_ = false;    // the log says whether steps are replayed
+  int64_t updates_ = 0;  // started in this process
+  // Measured iterations if nets page, and the start of the next one's time and stalls.
   PagedIterations paged_;
   int64_t finished_ = 0;
   std::optional<std::chrono::steady_clock::time_point> since_;
   double stalled_since_ = 0;
-  std::deque<InFlight> in_flight_;  // as training_step_ has them
-  std::vector<double> metrics_;     // {sum, count} each, of a step's iterations that are finished
-  // The report of the latest step finished travels while the next one runs.
-  std::deque<Report> reports_;  // that ranks tell each other, of steps in order
-  size_t reports_left_ = 0;     // how many may be under way when a step is done
+  std::deque<InFlight> in_flight_;  // those of training_step_
+  std::vector<double> metrics_;     // {sum, count} each, of the step's finished iterations
+  // The report of a finished step travels while the next step runs.
+  std::deque<Report> reports_;  // in flight, in order of steps
+  size_t reports_left_ = 0;     // reports that may stay in flight when a step is done
 };
 
 }  // namespace gyre
