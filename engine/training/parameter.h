@@ -1,7 +1,6 @@
-// parameter.h: the persistent states of a net, which training changes and files hold.
-//
-// The first inferred net makes the set and picks each parameter's storage layout.  Nets of other
-// shapes bind to it.  Immutable after that.
+// parameter.h: the persistent states of a net, which training changes and files hold.  The first
+// inferred net makes the set and picks each parameter's storage layout.  Nets of other shapes bind
+// to it.  Immutable after that.
 #pragma once
 
 #include <memory>
@@ -81,7 +80,7 @@ absl::Status UnpackValue(const Parameter& parameter, std::span<std::byte> storag
 // Joins slices of a parameter that follow one another in `tensors`.  Copies them unless they are
 // contiguous in memory.
 void JoinSlices(HostTensors& tensors);
-// Host memory that UnpackParameter allocates beside the storage.
+// Host memory of UnpackParameter beside the storage.
 size_t UnpackedBytes(const Parameter& parameter);
 // Checks a tensor of a file, or its header, against a part.  `stored` is null if the file lacks it.
 // Errors: NotFound, or InvalidArgument for another shape or dtype.  Both name the tensor and tell

@@ -52,7 +52,7 @@ struct RunShape {
   struct Server {
     Sync sync = Sync::kBsp;
     int staleness = 0;            // for ssp
-    int dedicated = 0;            // the last ranks, which are servers and train nothing
+    int dedicated = 0;            // the number of servers, which are the last ranks
     bool in_host_memory = false;  // owners hold and update their shards there
   };
   std::optional<Server> server = {};
@@ -66,7 +66,7 @@ struct RunShape {
   // The number of updates in a step.  With ssp and async each worker's gradients are an update.
   int shares() const { return server && server->sync != Sync::kBsp ? workers() : 1; }
 
-  // By rank, the shard of a bucket that it updates.
+  // By rank, the range of a bucket that it updates.
   std::vector<ElementRange> PartsOf(int64_t elements, DType dtype) const {
     if (!shard_optimizer) return std::vector<ElementRange>(ranks, {0, elements});
     std::vector<ElementRange> parts;
@@ -90,7 +90,7 @@ struct RunShape {
   bool takes(bool updates) const { return server && updates == (accumulate == 1); }
   // The wire type of a server's bucket.  A single worker rounds nothing.
   DType SentAs(DType dtype) const { return dtype == DType::kF32 && workers() > 1 ? wire : dtype; }
-  // The ranges of which the squares are summed.  Each has one owner.
+  // A bucket's sum of squares is the sum over these ranges.  Each has one owner.
   std::vector<ElementRange> MeasuredRanges(int64_t elements, DType dtype) const {
     if (workers() == 1) return {{0, elements}};
     return DirectRanges(elements, SizeOf(SentAs(dtype)), workers());

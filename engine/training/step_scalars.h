@@ -13,13 +13,12 @@ namespace gyre {
 // The most training iterations in flight.  Each has a lane with input and output memory of its own.
 inline constexpr int kMostStepsInFlight = 2;
 
-// The scalars of an optimizer's update.
 struct UpdateScalars {
   double learning_rate = 0;
   double gradient_scale = 1;      // factor of each gradient
   double decay[2] = {0, 0};       // of Adam's moments; CorrectBias uses it
   double correction[2] = {0, 0};  // of the bias of moments that start at 0
-  bool skip = false;              // changes nothing
+  bool skip = false;              // the update changes nothing
 
   // For update number `update`, from 0.  In double, because 1 - decay^t for small t would lose half
   // its digits in float.
@@ -42,7 +41,7 @@ inline constexpr double kLeastLossScale = 0x1p-24;
 
 // Weights that add a batch's gradients to the mean over the step's batches so far.
 struct BatchMean {
-  double counted = 0;  // samples in the losses' means if only the data tell, else 0
+  double counted = 0;  // the number that losses' means are over, if only the data tell; else 0
   double kept = 0;     // weight of the mean so far; 0: there is none, memory is undefined
   double added = 1;    // weight of the batch's
 };
@@ -58,7 +57,7 @@ struct StepScalars {
   BatchPosition position;
   bool first_batch = true;                                // of the step
   double loss_scale = 1;                                  // unless it is dynamic
-  std::array<UpdateScalars, kMostStepsInFlight> updates;  // by lane
+  std::array<UpdateScalars, kMostStepsInFlight> updates;  // by lane: the other may be in flight
   Fault fault;
   GradientReport gradients;
 };

@@ -49,7 +49,7 @@ class CheckpointStore {
   //   token   the same for all writers of a checkpoint, unique to the run; "" for a sole writer
   explicit CheckpointStore(std::string folder, std::string token = "");
 
-  // Errors, also of ProbeWritable and LeaveMark: PermissionDenied and the like, naming the path.
+  // Errors, as of ProbeWritable and LeaveMark: PermissionDenied and the like, naming the path.
   absl::Status MakeFolder();
   // The errors of MakeFolder that can be found without creating anything.
   absl::Status CheckMakeable() const;
@@ -87,7 +87,7 @@ class CheckpointStore {
   // Deletes the checkpoints up to step_N but the newest `keep` >= 1, which no error harms.
   absl::Status DeleteOlder(int64_t step, int64_t keep);
 
-  // The names of the checkpoints' folders, whole or broken, newest first.
+  // Folders' names, whole or broken, newest first.
   absl::StatusOr<std::vector<std::string>> Names() const;
   // The step of the newest checkpoint, whole or broken, or -1.
   absl::StatusOr<int64_t> NewestStep() const;
@@ -115,9 +115,8 @@ absl::StatusOr<std::map<std::string, uint32_t>> ChecksumsOf(const std::string& p
 // Errors: DataLoss, naming the file, for a missing file, a non-file, a wrong length or checksum.
 absl::Status CheckFile(const std::string& path, uint32_t crc32);
 
-// Loads one checkpoint folder.  Errors: NotFound, or DataLoss naming the broken part:
-//   the file    wrong checksum, or numbers that no run can have
-//   the folder  step_N holds another step
+// Errors: NotFound, and DataLoss naming a file with a wrong checksum or impossible numbers, or the
+// folder if step_N holds another step.
 absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path,
                                           CheckpointNeed need = CheckpointNeed::kAll);
 

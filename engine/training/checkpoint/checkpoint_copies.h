@@ -1,8 +1,6 @@
-// checkpoint_copies.h: sends this rank's files of one checkpoint to its neighbour, and receives the
-// files of others, while training goes on.
-//
-// One object a checkpoint and rank, used by the writing thread and the communication thread.  Holds
-// the files of this rank, and those that it receives, in memory.
+// checkpoint_copies.h: sends this rank's files of one checkpoint to its neighbour, and receives
+// others' files, while training goes on.  One object a checkpoint and rank, with all these files in
+// memory.  Used by the writing thread and the communication thread.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +19,8 @@ namespace gyre {
 
 class CheckpointCopies {
  public:
-  // Precondition: folders.several().  All references must outlive this.
-  //   files_of_rank  by rank, the files that it writes
+  // `files_of_rank` has by rank the files that it writes.  References must outlive this.
+  // Precondition: folders.several().
   CheckpointCopies(const CheckpointFolders& folders,
                    std::vector<std::vector<std::string>> files_of_rank, ProcessGroup& communication,
                    CheckpointShards& parts);
@@ -34,8 +32,7 @@ class CheckpointCopies {
   absl::Status Write(CheckpointStore& store, int64_t step,
                      const std::map<std::string, uint32_t>& crc32_of_file);
 
-  // Communication thread: starts the exchange.  Later calls do nothing.  All ranks call it at the
-  // same place among their operations.
+  // Communication thread: starts the exchange, once, in one order of operations on all ranks.
   void Send();
   // Communication thread: completes the exchange if it is finished, or with `wait` blocks until it
   // is.  Errors: those of the exchange.

@@ -1,6 +1,5 @@
 // checkpoint_folders.h: which ranks share a folder of checkpoints.  Hosts with a shared file system
 // have one folder.  A host that uses its own disk has a folder of its own.
-//
 // With several folders, each file is in the folder of its writer and in that of one neighbour.  So
 // the loss of one host loses no file.  A value, the same on all ranks.
 #pragma once
@@ -21,7 +20,7 @@ class CheckpointFolders {
   static absl::StatusOr<CheckpointFolders> Meet(ProcessGroup& communication,
                                                 const std::string& folder,
                                                 const std::string& token);
-  // `first_of_rank` has by rank the lowest rank with the same folder.
+  // first_of_rank[r] is the lowest rank that shares the folder of r.
   explicit CheckpointFolders(std::vector<int> first_of_rank);
 
   bool several() const { return folders_.size() > 1; }

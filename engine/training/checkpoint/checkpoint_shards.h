@@ -1,6 +1,5 @@
 // checkpoint_shards.h: tells each rank how far all ranks are with a checkpoint.  The numbers travel
 // in sums that training makes anyway, so that nobody waits.
-//
 // One object a checkpoint and rank.  Thread-safe.
 #pragma once
 
@@ -39,9 +38,9 @@ class CheckpointShards {
   void MailCame();
   bool AwaitMail(std::chrono::milliseconds most);
 
-  // Appends this rank's numbers, the same count on each rank.  Appends none once complete().
+  // Appends this rank's numbers, the same count on each rank and none once complete().  Take
+  // receives their sums over ranks.
   void AppendTo(std::vector<double>& numbers) const;
-  // Receives these numbers, summed over ranks.
   void Take(std::span<const double> sums);
   // Whether all ranks are at this stage, by the sums that Take received.
   bool reached(CheckpointStage stage) const;
@@ -54,7 +53,6 @@ class CheckpointShards {
   // Records that no further sums will come.
   void GiveUp();
   bool given_up() const;
-  // The files of all ranks.
   std::vector<std::string> names() const { return names_; }
   // Precondition: reached(kWritten).
   std::map<std::string, uint32_t> crc32_of_file() const;

@@ -34,8 +34,8 @@ struct RunData {
 absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
                                  bool train, const Fit& fit = {}, const PathOf& path_of = {});
 
-// Either data set may be null.
-// Errors: InvalidArgument with the position in the net's or the trainer's file, for
+// Either data set may be null.  Errors: InvalidArgument with the position in the net's or the
+// trainer's file, for
 //   a net input   that no array feeds
 //   an array      that feeds no input, or has another shape or type than the input
 //   a setting     normalization or augmentation that does not fit its input
@@ -67,7 +67,7 @@ int64_t TestSamplesOf(const TrainerConfig& config, const Dataset& dataset);
 // Text for people: the data sets' notes, and samples left out or added as padding by rows of one
 // length.
 std::vector<std::string> LeftOut(const TrainerConfig& config, const RunData& data);
-// Samples of a test batch, over all ranks.  It has at most one of each sequence of rows.
+// Samples of a test batch, over all ranks.  At most the data set's, or one of each sequence in rows.
 int64_t TestBatchOf(const TrainerConfig& config, const Dataset& dataset);
 
 // Loads this rank's share of batches of shape.global samples, from `position` of the order on.

@@ -22,10 +22,8 @@ struct SentData {
 // OpenData, to train.  Every rank calls it, on its communication thread.
 // A rank that shares rank 0's folder of temporary files (TMPDIR, or /tmp) reads the original files.
 // Other ranks read the copies that rank 0 has sent.
-// Errors: those of OpenData and of the process group.
-//   NotFound and the like  a temporary folder cannot be made
-//   ResourceExhausted      a temporary folder is full
-//   DataLoss               a file changes meanwhile
+// Errors: those of OpenData and of the process group.  ResourceExhausted if a temporary folder is
+// full, NotFound and the like if there is none, DataLoss for a file that changes meanwhile.
 absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
                                       const Parsed<NetConfig>& net, ProcessGroup& communication);
 

@@ -10,7 +10,7 @@
 
 namespace gyre {
 
-// The sums behind a mean over samples, of a loss or a hit count.
+// Sums over samples of a loss or a hit count.
 struct Metric {
   std::string name;  // the layer's
   bool is_loss = false;
@@ -27,12 +27,11 @@ std::vector<Metric> MetricsOf(const NetSpec& net);
 bool HasLoss(const std::vector<Metric>& metrics);
 // The weighted sum of the losses' values.
 double TotalLoss(const std::vector<Metric>& metrics);
-// The values to report, by name, in this order:
-//   loss             the total, if there is a loss, instead of the value of a layer "loss"
-//   NAME             each defined value, unweighted
-//   NAME_perplexity  and the like, beside the value; without NAME_ for a layer "loss"
+// The values to report by name.  If there is a loss, the total comes first, as "loss".  Each defined
+// value follows, unweighted, with NAME_perplexity and the like.  The total replaces the value of a
+// layer "loss", of which "perplexity" has no NAME_.
 std::vector<std::pair<std::string, double>> NamedValues(const std::vector<Metric>& metrics);
-// Errors: Internal naming the first non-finite metric.
+// Errors: Internal naming the first non-finite one.
 absl::Status CheckFiniteMetrics(const std::vector<Metric>& metrics);
 // Adds {sum, count} of each metric.
 void AddSums(const double* sums, std::vector<Metric>& metrics);

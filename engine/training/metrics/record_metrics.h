@@ -54,7 +54,6 @@ struct TestRun {
 std::vector<std::vector<AlarmStep>> SequencesOf(std::span<const double> records, int64_t steps,
                                                 std::span<const TestRun> runs);
 
-// Host memory for the records of a test of so many samples.
 int64_t RecordBytes(const NetSpec& net, int64_t samples);
 
 // The records of a test's layers.  They start as zeros.  Each rank puts those of its own samples.

@@ -75,8 +75,8 @@ struct ModelPlan {
   size_t master_bytes() const;  // training only: this rank's masters
   // Whether files have the parameter's master, which is an optimizer slot, instead of its value.
   bool has_master(size_t parameter) const;
-  // A bucket's optimizer slots, and its masters, in a checkpoint.  Rank 0 writes the masters, which
-  // are its weights.  Training only, like the next two.
+  // A bucket's optimizer slot or masters in a checkpoint.  Rank 0 writes the masters, which are its
+  // weights.  Training only, like the next two.
   struct Slot {
     int bucket, kind;
     bool master;
@@ -102,11 +102,10 @@ struct ModelPlan {
 // and ResourceExhausted naming the least capacity, or an input whose batch exceeds the capacity.
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options);
 
-// Plans again how the training net pages, in iterations of both kinds.  `step_seconds` has the
-// device time of each step of the updating one.  Returns whether the plan changed.
+// Plans again how the training net pages, in iterations of both kinds, and returns whether the plan
+// changed.  `step_seconds` has the device time of each step of the updating iteration.
 // A new plan is predicted to be faster, needs no larger file and rounds nothing.  Persistent blocks
-// stay where they are.  An unchanged plan too gets new predictions.
-// Precondition: the net pages, by kAuto.
+// stay where they are.  The predictions are new in any case.  Precondition: pages by kAuto.
 absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step_seconds,
                                    const PagingCosts& costs);
 
@@ -117,7 +116,7 @@ size_t LeastCapacity(const ModelPlan& plan);
 absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t capacity_bytes,
                                                   bool train_alone = false);
 
-// The bytes of a training net in a precision, with the same options.
+// The bytes of the training net in another precision.
 struct PrecisionBytes {
   DType precision;
   std::string refusal = {};  // why it cannot train in it; "": it can
@@ -184,7 +183,6 @@ class Model {
     if (page_file_) page_file_->Release();
   }
 
-  // Writes zeros to a state at home.
   absl::Status Clear(Stream& stream, const Tensor& home) const;
   // Sets values from options.seed, and zeros in slots and carried rows.  Like all functions below,
   // waits for the stream.  If ranks share one copy of the parameters, all ranks call it.
@@ -200,11 +198,9 @@ class Model {
   // Text for people about tensors that no parameter uses, or "".
   std::string Unknown(const TensorFile& weights) const;
   // Copies this rank's part of a checkpoint, as stored, to pinned memory.  Resizes `copy` to fit.
-  //   every rank  carried rows
-  //   rank 0      weights
-  //   slots       rank 0 all, or with a sharded optimizer each rank some whole buckets
-  // With a sharded optimizer ranks have about equal bytes, all ranks call it, and errors include
-  // those of communication.
+  // Each rank has its carried rows, and rank 0 the weights and all slots.  With a sharded optimizer
+  // each rank has whole buckets of slots, for about equal bytes.  Then all ranks call it, and it
+  // returns errors of communication too.
   absl::Status CopyState(Stream& stream, Buffer& copy) const;
   // Converts the copy to canonical form, in the copy itself where possible.  Any thread, also while
   // the model is in use.
@@ -227,7 +223,6 @@ class Model {
   // Sets a value from `bytes`, in the parameter's layout and of FileDType.  Rounds them to 16 bits
   // if needed, and then stores the range that this rank updates as its master.
   absl::Status SetParameter(Stream& stream, size_t index, std::span<const std::byte> bytes);
-  // Whether this rank writes the parameter's values.
   bool writes(size_t index) const;
   // Ends a function that writes values.
   absl::Status ValuesWritten() const;
@@ -246,7 +241,6 @@ class Model {
     int bucket = -1;  // whose masters they are
   };
   absl::Status ReadValue(Stream& stream, size_t index, Storage& storage, HostTensors& value) const;
-  // Unpacks the parameters of a bucket's slot that CopySlot has copied.
   absl::Status UnpackSlot(int bucket, std::span<std::byte> whole, absl::string_view suffix,
                           HostTensors& to) const;
 

@@ -13,7 +13,7 @@
 
 namespace gyre {
 
-// One parameter in device memory.  All tensors have equal element counts.
+// One parameter in device memory.  Tensors have equal element counts.
 struct ParameterViews {
   Tensor value, gradient;  // of one real type
   // Optimizer slots in the order of slot_names, of AccumulateDType, zero before the first step.

@@ -33,14 +33,13 @@ struct PagedIterations {
   bool timed = false;          // the expectation is from measured times, not from FLOPs
 };
 
-// The expected iteration, the mean over those of a step.
+// The mean of a step's iterations.
 struct ExpectedIteration {
   double fetched_bytes = 0, written_bytes = 0;
   double seconds = 0, stalled_seconds = 0;
   size_t host_steps = 0;  // of the updating iteration
 };
-// The mean of accumulate - 1 iterations like `accumulating` and one like `updating`.
-// accumulating == nullptr counts the updating one alone.
+// The mean of accumulate - 1 iterations like `accumulating`, if not null, and one like `updating`.
 ExpectedIteration ExpectIteration(const PagingPlan& updating, const PagingPlan* accumulating,
                                   int64_t accumulate);
 // Precondition: the plan trains and pages.

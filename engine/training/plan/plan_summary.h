@@ -48,7 +48,6 @@ struct PlanSummary {
 // The table of layers, a line for each of parameters, steps, memory and the like, `details`, then
 // notes and warnings.
 std::string PlanText(const PlanSummary& plan, const std::string& details);
-// A table of the bytes in each precision.
 std::string PrecisionsText(const PlanSummary& plan);
 // One JSON object in a line, with the keys of docs/formats.md.
 std::string PlanJson(const PlanSummary& plan);

@@ -24,7 +24,7 @@ struct Planning {
 
   // Every rank calls it.  Errors: those of PlanModel and of the process group.
   // If one rank's memory is too small, all ranks return ResourceExhausted.  Its advice is a smaller
-  // test batch if training alone fits, else the largest batch, of kAuto too, and other options.
+  // test batch if training alone fits, else the largest batch, also of kAuto, and other options.
   absl::StatusOr<ModelPlan> Plan(const TrainerConfig& config) const;
 
   // Prepares the plan's operations, the same on all ranks, for a device of unlimited memory.
@@ -38,7 +38,7 @@ struct Planning {
 
  private:
   ModelOptions OptionsOf(const TrainerConfig& config) const;
-  // The largest batch over all ranks, with `test` beside the testing nets.
+  // Over all ranks, with `test` beside the testing nets.
   absl::StatusOr<LargestBatch> Largest(const TrainerConfig& config, bool test) const;
   absl::StatusOr<std::string> Advice(const TrainerConfig& config,
                                      const ModelOptions& options) const;

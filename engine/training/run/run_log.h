@@ -49,7 +49,7 @@ class RunLog {
   absl::Status Test(int64_t step, const std::vector<Metric>& metrics);
   // Writes {"step", ...} with named numbers about the run so far.
   absl::Status Numbers(int64_t step, const std::vector<std::pair<std::string, double>>& numbers);
-  // Progress of a test, on a terminal.
+  // On a terminal only.
   void TestProgress(int64_t done, int64_t samples);
   // A plain line, above the progress line.
   void Line(const std::string& text);

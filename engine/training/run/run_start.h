@@ -17,7 +17,7 @@
 namespace gyre {
 
 struct RunStart {
-  // At most one of them.  First values have neither.
+  // At most one of them.
   std::optional<WeightsMatch> weights;
   std::optional<Checkpoint> checkpoint;
   std::string path;                   // of the file or checkpoint

@@ -1,10 +1,8 @@
 // run_state.h: the position of a run and its output folder.  It is restored from the run's start
 // (run_start.h).  A thread of its own writes checkpoints from a copy while training goes on.
-//
+// Rank 0 writes them.  Each rank writes its shards of sharded files (CheckpointShards).  With
+// several folders, another rank stores a copy of each file (CheckpointFolders).
 // Each rank has one and makes the same calls, from one thread.  Rank 0 alone prints.
-//   rank 0           writes checkpoints
-//   each rank        writes its shard, if a file is sharded (CheckpointShards)
-//   several folders  another rank stores a copy of each file (CheckpointFolders)
 #pragma once
 
 #include <atomic>
@@ -57,9 +55,9 @@ class RunState {
   const RunStart& start() const { return start_; }
   // Sets the model's weights and the optimizer's state, the same on all ranks.
   absl::Status Restore(Model& model, Stream& stream);
-  // Opens the output folder, last before training, so that a run that cannot begin leaves none.
-  // test_again says that the restored step will be tested again.  Precondition: Restore.
-  // Errors: also those of other ranks that will write.
+  // Opens the output folder.  Call it last before training, so that a run that cannot begin leaves
+  // none.  `test_again` says that the restored step will be tested again.
+  // Precondition: Restore.  Errors: also those of other ranks that will write.
   absl::Status OpenOutput(bool test_again, int64_t total_steps);
   // Starts a checkpoint, once the one before is written.  `tell` reports its end to people.  The
   // model must outlive the writing, and may change.  Precondition: started steps are finished.
@@ -67,13 +65,12 @@ class RunState {
   // Blocks until the checkpoint is complete on all ranks.  A rank alone reports its errors of
   // writing.
   absl::Status FinishSaving();
-  // FinishSaving if several ranks write.  For use before a time in which no step sums their
-  // numbers.
+  // FinishSaving if several ranks write, ahead of a time in which no step sums their numbers.
   absl::Status SettleParts() { return files_of_all_.empty() ? absl::OkStatus() : FinishSaving(); }
   // Returns this rank's error if it has finished its part.  Never blocks.
   absl::Status CheckSaving();
-  // Blocks until this rank has finished its part, and returns its error.  Tells other ranks
-  // nothing. If they do not finish theirs within moments, the checkpoint is given up.
+  // Blocks until this rank has finished its part and returns its error.  Does not tell other ranks.
+  // If they do not finish theirs within moments, the checkpoint is given up.
   absl::Status AwaitSaving();
   // Appends this rank's numbers about the checkpoint, for a sum over ranks.
   void AppendTo(std::vector<double>& numbers);
@@ -83,7 +80,7 @@ class RunState {
   // Syncs the log.  Errors: those of RunLog::Sync.
   absl::Status Flush() { return log_ ? log_->Sync() : absl::OkStatus(); }
   RunLog* log() { return log_.get(); }  // null except on rank 0
-  // Print lines for people, on rank 0.
+  // Print on rank 0.
   void Say(const std::string& lines) const;
   void Warn(const std::string& text) const;
 
@@ -98,7 +95,7 @@ class RunState {
   // Both run on the writing thread.
   Written Write(const Model& model, const CheckpointState& state);
   absl::Status WriteAndPublish(const Model& model, const CheckpointState& state, bool* published);
-  // On rank 0's writing thread: waits for all ranks' files and returns their CRC-32s.
+  // On rank 0's writing thread, waits for all ranks' files and returns their CRC-32s.
   absl::StatusOr<std::map<std::string, uint32_t>> AwaitParts(int64_t step);
   // With several folders: stores copies of other ranks' files, then publishes.
   absl::Status PublishCopied(const CheckpointState& state, bool* published);
@@ -108,7 +105,7 @@ class RunState {
                            const std::function<bool(std::chrono::milliseconds)>& holds);
   // The name of a rank's shard of a file of PartName, or of the weights.  "" if it writes none.
   std::string NameOf(const std::string& file, int rank) const;
-  // By rank, the files that it writes.  Empty if rank 0 writes all.
+  // Empty if rank 0 writes all.
   std::vector<std::vector<std::string>> FilesOfRanks() const;
   absl::Status OpenOutputOfLeader(bool test_again);
   absl::Status MeetWriters();

@@ -31,14 +31,12 @@ class Trainer {
                                                           ProcessGroup& communication,
                                                           TrainingOptions options);
 
-  // Layers, memory, steps, communication, and likely mistakes.
   PlanSummary Plan(const Parsed<NetConfig>& net) const;
   // Text for people: offsets and stays of states, paging, and the cost of other memory sizes and
   // precisions.
   std::string DescribeDetails(const PlanSummary& plan) const;
   // Text for people as a run begins: ranks, device, sync, samples, parameters.
   std::string DescribeStart(const Parsed<NetConfig>& net) const;
-  // The training net's iteration as an SVG image, or as a page of HTML with `below` under it.
   std::string DrawPlan(const Parsed<NetConfig>& net, bool page, const std::string& below) const;
 
   ~Trainer();  // waits for reports in flight
