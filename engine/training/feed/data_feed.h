@@ -67,7 +67,7 @@ int64_t TestSamplesOf(const TrainerConfig& config, const Dataset& dataset);
 // Text for people: the data sets' notes, and samples left out or added as padding by rows of one
 // length.
 std::vector<std::string> LeftOut(const TrainerConfig& config, const RunData& data);
-// Samples of a test batch, over all ranks.  At most the data set's, or one of each sequence in rows.
+// Samples of a test batch, over all ranks.  At most the samples, or the sequences if in rows.
 int64_t TestBatchOf(const TrainerConfig& config, const Dataset& dataset);
 
 // Loads this rank's share of batches of shape.global samples, from `position` of the order on.

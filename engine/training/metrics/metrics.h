@@ -27,9 +27,9 @@ std::vector<Metric> MetricsOf(const NetSpec& net);
 bool HasLoss(const std::vector<Metric>& metrics);
 // The weighted sum of the losses' values.
 double TotalLoss(const std::vector<Metric>& metrics);
-// The values to report by name.  If there is a loss, the total comes first, as "loss".  Each defined
-// value follows, unweighted, with NAME_perplexity and the like.  The total replaces the value of a
-// layer "loss", of which "perplexity" has no NAME_.
+// The values to report by name.  If there is a loss, the total comes first, as "loss".  Then comes
+// each defined value, unweighted, with NAME_perplexity and the like.  The total replaces the value
+// of a layer "loss", of which "perplexity" has no NAME_.
 std::vector<std::pair<std::string, double>> NamedValues(const std::vector<Metric>& metrics);
 // Errors: Internal naming the first non-finite one.
 absl::Status CheckFiniteMetrics(const std::vector<Metric>& metrics);
