@@ -84,9 +84,9 @@ TEST_F(CudaDeviceTest, WhatIsFreedMayBeUsedAgain) {
 TEST_F(CudaDeviceTest, FreeingWhatIsNotAllocatedAborts) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const Buffer buffer = Make(10);
-  EXPECT_DEATH(device_->Free(MemoryKind::kPinnedHost, buffer.data() + 1), "ranges_.end");
+  EXPECT_DEATH(device_->Free(MemoryKind::kPinnedHost, buffer.data() + 1), "allocations_.end");
   EXPECT_DEATH(device_->Free(MemoryKind::kDevice, buffer.data()), "kind == kind");
-  EXPECT_DEATH(device_.reset(), "ranges_.empty");
+  EXPECT_DEATH(device_.reset(), "allocations_.empty");
 }
 
 TEST_F(CudaDeviceTest, HostCodeCannotTouchDeviceMemory) {

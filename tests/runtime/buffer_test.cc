@@ -90,7 +90,7 @@ TEST_F(BufferTest, ABufferThatOutlivesItsDeviceAborts) {
         const Buffer buffer = Make(1);
         device_.reset();
       },
-      "ranges_.empty");
+      "allocations_.empty");
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ absl::Status RunState::OpenOutputOfLeader(bool test_again) {
                             [&](const FileSink& sink) { return sink(options_.fit->text); }));
   }
   ASSIGN_OR_RETURN(
-      log_, RunLog::Open(options_.out, step_, test_again, total_steps_, SamplesAStep(config_)));
+      log_, MetricsLog::Open(options_.out, step_, test_again, total_steps_, SamplesAStep(config_)));
   return absl::OkStatus();
 }
 

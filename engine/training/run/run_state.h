@@ -23,8 +23,8 @@
 #include "engine/training/checkpoint/checkpoint_copies.h"
 #include "engine/training/checkpoint/checkpoint_folders.h"
 #include "engine/training/checkpoint/checkpoint_shards.h"
+#include "engine/training/metrics/metrics_log.h"
 #include "engine/training/model/model.h"
-#include "engine/training/run/run_log.h"
 #include "engine/training/run/run_start.h"
 
 namespace gyre {
@@ -77,9 +77,9 @@ class RunState {
   // Receives these sums.  Once all files are written, may submit the copies to neighbours.
   void Take(std::span<const double> sums);
 
-  // Syncs the log.  Errors: those of RunLog::Sync.
+  // Syncs the log.  Errors: those of MetricsLog::Sync.
   absl::Status Flush() { return log_ ? log_->Sync() : absl::OkStatus(); }
-  RunLog* log() { return log_.get(); }  // null except on rank 0
+  MetricsLog* log() { return log_.get(); }  // null except on rank 0
   // Print on rank 0.
   void Say(const std::string& lines) const;
   void Warn(const std::string& text) const;
@@ -127,7 +127,7 @@ class RunState {
   std::optional<CheckpointStore> checkpoints_;
   // On rank 0 alone:
   FolderLock lock_;  // on options_.out
-  std::unique_ptr<RunLog> log_;
+  std::unique_ptr<MetricsLog> log_;
   bool tell_ = false;             // report the end of writing
   std::future<Written> writing_;  // last: its destructor waits for the thread, which uses the rest
 };

@@ -311,7 +311,7 @@ absl::Status Trainer::TellHowPagingWent() {
   const bool stalls = device_.kind() != DeviceKind::kCuda;
   paged_.hosted_seconds = model_->train_pager()->hosted_seconds();
   state_->Say(Wrapped("", DescribeRun(expected, paged_, stalls)));
-  RunLog* const log = state_->log();
+  MetricsLog* const log = state_->log();
   if (log == nullptr) return absl::OkStatus();
   const auto count = static_cast<double>(paged_.count);
   std::vector<std::pair<std::string, double>> numbers = {
@@ -418,7 +418,7 @@ absl::Status Trainer::Take(const Report& report) {
     return absl::InternalError(
         absl::StrFormat("step %d: the loss is not finite; %s", report.step, kDivergenceAdvice));
   }
-  RunLog* const log = state_->log();
+  MetricsLog* const log = state_->log();
   return log ? log->Step(report.step, length_.EpochsAt(report.step), metrics, report.learning_rate,
                          report.loss_scale)
              : absl::OkStatus();
@@ -428,7 +428,7 @@ absl::Status Trainer::Test() {
   if (!data_.test) return absl::OkStatus();
   RETURN_IF_ERROR(FinishAll());
   RETURN_IF_ERROR(state_->SettleParts());  // what the test finds wrong costs no work
-  RunLog* const log = state_->log();
+  MetricsLog* const log = state_->log();
   std::function<void(int64_t)> progress;
   const int64_t samples = model_->plan().options.test_samples;
   if (log) progress = [log, samples](int64_t done) { log->TestProgress(done, samples); };

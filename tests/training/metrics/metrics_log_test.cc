@@ -1,5 +1,5 @@
 // What a run's metrics.jsonl holds while the run goes on.
-#include "engine/training/run/run_log.h"
+#include "engine/training/metrics/metrics_log.h"
 
 #include <gtest/gtest.h>
 #include <pty.h>
@@ -25,11 +25,11 @@ namespace gyre {
 namespace {
 
 // Whoever follows the file sees every line once it is told, however few they are.
-TEST(RunLog, ALineIsInTheFileAtOnce) {
+TEST(MetricsLog, ALineIsInTheFileAtOnce) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/run_log");
   std::filesystem::create_directory(folder);
-  auto log = RunLog::Open(folder, /*from_step=*/0, /*test_again=*/false, /*total_steps=*/1000,
-                          /*batch=*/1);
+  auto log = MetricsLog::Open(folder, /*from_step=*/0, /*test_again=*/false, /*total_steps=*/1000,
+                              /*batch=*/1);
   ASSERT_TRUE(log.ok()) << log.status();
   std::string told;
   const auto expect_line = [&](const std::string& beginning) {
@@ -52,7 +52,7 @@ TEST(RunLog, ALineIsInTheFileAtOnce) {
 }
 
 // A resumed run's clock goes on, after the lines that it repeats are gone.
-TEST(RunLog, SecondsGoOnFromTheLastLineThatStays) {
+TEST(MetricsLog, SecondsGoOnFromTheLastLineThatStays) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/goes_on");
   std::filesystem::create_directory(folder);
   const std::vector<Metric> metrics = {{.name = "loss", .is_loss = true, .sum = 3, .count = 2}};
@@ -61,8 +61,8 @@ TEST(RunLog, SecondsGoOnFromTheLastLineThatStays) {
   };
   const auto seconds_of = [&](const std::string& before, int64_t from_step) {
     std::ofstream(folder + "/metrics.jsonl") << before;
-    auto log = RunLog::Open(folder, from_step, /*test_again=*/false, /*total_steps=*/9,
-                            /*batch=*/1);
+    auto log = MetricsLog::Open(folder, from_step, /*test_again=*/false, /*total_steps=*/9,
+                                /*batch=*/1);
     EXPECT_TRUE(log.ok() && (*log)->Step(from_step + 1, 1.5, metrics, 1, std::nullopt).ok());
     const std::string text = *ReadFile(folder + "/metrics.jsonl");
     const auto last = nlohmann::json::parse(text.substr(text.rfind('\n', text.size() - 2) + 1));
@@ -79,11 +79,11 @@ TEST(RunLog, SecondsGoOnFromTheLastLineThatStays) {
 }
 
 // The first step, which sets up, is not the rate of a short run.
-TEST(RunLog, TheFirstRateIsOfTheStepsSoFar) {
+TEST(MetricsLog, TheFirstRateIsOfTheStepsSoFar) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/rate");
   std::filesystem::create_directory(folder);
-  auto log = RunLog::Open(folder, /*from_step=*/0, /*test_again=*/false, /*total_steps=*/1000,
-                          /*batch=*/1);
+  auto log = MetricsLog::Open(folder, /*from_step=*/0, /*test_again=*/false, /*total_steps=*/1000,
+                              /*batch=*/1);
   ASSERT_TRUE(log.ok()) << log.status();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   for (int64_t step = 1; step <= 100; ++step) {
@@ -97,7 +97,7 @@ TEST(RunLog, TheFirstRateIsOfTheStepsSoFar) {
   EXPECT_GT(rates.back(), 10 * rates.front());
 }
 
-TEST(RunLog, ProgressEndsWithItsLine) {
+TEST(MetricsLog, ProgressEndsWithItsLine) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/terminal");
   std::filesystem::create_directory(folder);
   int terminal = -1;
@@ -105,7 +105,7 @@ TEST(RunLog, ProgressEndsWithItsLine) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     unsetenv("OMPI_COMM_WORLD_RANK");
-    auto log = RunLog::Open(folder, 0, false, /*total_steps=*/1, /*batch=*/1);
+    auto log = MetricsLog::Open(folder, 0, false, /*total_steps=*/1, /*batch=*/1);
     if (!log.ok() || !(*log)->Step(1, 0, {}, 1, std::nullopt).ok()) _exit(1);
     (*log)->EndProgress();
     std::fputs("error: of a step\n", stderr);

@@ -1,5 +1,5 @@
-// run_log.h: the output of a run.  Programs read metrics.jsonl.  People see progress with rate and
-// ETA, as a line that rewrites itself on a terminal, or as plain lines.  Only rank 0 has a log.
+// metrics_log.h: the output of a run.  Programs read metrics.jsonl.  People see progress with rate
+// and ETA, as a line that rewrites itself on a terminal, or as plain lines.  Only rank 0 has a log.
 #pragma once
 
 #include <chrono>
@@ -27,16 +27,16 @@ std::string TestText(int64_t step, int64_t steps, const std::vector<std::string>
 // returns its path, or "".
 absl::StatusOr<std::string> KeepEarlierMetrics(const std::string& folder);
 
-class RunLog {
+class MetricsLog {
  public:
   // Opens `folder`/metrics.jsonl for appending.  First removes lines that a resumed run repeats, of
   // steps beyond `from_step` and, with test_again, of its test.  The run's clock continues from the
   // last remaining step's line.  Progress is printed to stdout.
   // Errors: those of opening and rewriting the file, and FailedPrecondition for a symbolic link.
-  static absl::StatusOr<std::unique_ptr<RunLog>> Open(const std::string& folder, int64_t from_step,
-                                                      bool test_again, int64_t total_steps,
-                                                      int64_t batch);
-  ~RunLog();
+  static absl::StatusOr<std::unique_ptr<MetricsLog>> Open(const std::string& folder,
+                                                          int64_t from_step, bool test_again,
+                                                          int64_t total_steps, int64_t batch);
+  ~MetricsLog();
 
   // Writes a line for a training step, with a dynamic loss scale as the step leaves it.
   //   {"step", "loss", one key a metric, "learning_rate", "samples_per_second", "epoch", "seconds"}
@@ -60,7 +60,7 @@ class RunLog {
 
  private:
   using Clock = std::chrono::steady_clock;
-  RunLog() = default;
+  MetricsLog() = default;
   absl::Status Write(const std::string& line);
   absl::Status CannotWrite() const;
   void Progress(int64_t step, const std::vector<Metric>& metrics);

@@ -1,4 +1,4 @@
-#include "engine/training/run/run_log.h"
+#include "engine/training/metrics/metrics_log.h"
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -132,10 +132,10 @@ absl::StatusOr<std::string> KeepEarlierMetrics(const std::string& folder) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot rename ", path));
 }
 
-absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::string& folder, int64_t from_step,
-                                                     bool test_again, int64_t total_steps,
-                                                     int64_t batch) {
-  std::unique_ptr<RunLog> log(new RunLog);
+absl::StatusOr<std::unique_ptr<MetricsLog>> MetricsLog::Open(const std::string& folder,
+                                                             int64_t from_step, bool test_again,
+                                                             int64_t total_steps, int64_t batch) {
+  std::unique_ptr<MetricsLog> log(new MetricsLog);
   log->path_ = absl::StrCat(folder, "/metrics.jsonl");
   std::error_code ignored;
   if (std::filesystem::is_symlink(log->path_, ignored)) {
@@ -158,12 +158,12 @@ absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::string& folder, 
   return log;
 }
 
-RunLog::~RunLog() {
+MetricsLog::~MetricsLog() {
   if (file_ != nullptr) std::fclose(file_);
 }
 
 // Each line is handed to the system at once, for whoever follows the file.
-absl::Status RunLog::Write(const std::string& line) {
+absl::Status MetricsLog::Write(const std::string& line) {
   if (std::fputs(line.c_str(), file_) < 0 || std::fputc('\n', file_) == EOF ||
       std::fflush(file_) != 0) {
     return CannotWrite();
@@ -171,7 +171,7 @@ absl::Status RunLog::Write(const std::string& line) {
   return absl::OkStatus();
 }
 
-absl::Status RunLog::Sync() {
+absl::Status MetricsLog::Sync() {
   struct stat open, there;
   if (fsync(fileno(file_)) != 0 || fstat(fileno(file_), &open) != 0) return CannotWrite();
   if (lstat(path_.c_str(), &there) != 0 || there.st_dev != open.st_dev ||
@@ -182,13 +182,14 @@ absl::Status RunLog::Sync() {
   return absl::OkStatus();
 }
 
-absl::Status RunLog::CannotWrite() const {
+absl::Status MetricsLog::CannotWrite() const {
   return absl::ResourceExhaustedError(
       absl::StrCat("cannot write ", path_, ": ", std::strerror(errno)));
 }
 
-absl::Status RunLog::Step(int64_t step, double epoch, const std::vector<Metric>& metrics,
-                          double learning_rate, const std::optional<LossScaleState>& loss_scale) {
+absl::Status MetricsLog::Step(int64_t step, double epoch, const std::vector<Metric>& metrics,
+                              double learning_rate,
+                              const std::optional<LossScaleState>& loss_scale) {
   const Clock::time_point now = Clock::now();
   const double elapsed = std::chrono::duration<double>(now - rate_time_).count();
   const bool first = rate_step_ == first_step_;  // its rate is of the steps so far
@@ -220,9 +221,9 @@ absl::Status RunLog::Step(int64_t step, double epoch, const std::vector<Metric>&
   return absl::OkStatus();
 }
 
-size_t RunLog::Columns() const { return terminal_.empty() ? kNoBound : ColumnsOf(terminal_); }
+size_t MetricsLog::Columns() const { return terminal_.empty() ? kNoBound : ColumnsOf(terminal_); }
 
-void RunLog::Progress(int64_t step, const std::vector<Metric>& metrics) {
+void MetricsLog::Progress(int64_t step, const std::vector<Metric>& metrics) {
   const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
   const double left =
       elapsed * static_cast<double>(total_steps_ - step) / static_cast<double>(step - first_step_);
@@ -234,7 +235,7 @@ void RunLog::Progress(int64_t step, const std::vector<Metric>& metrics) {
   progress_shown_ = true;
 }
 
-absl::Status RunLog::Test(int64_t step, const std::vector<Metric>& metrics) {
+absl::Status MetricsLog::Test(int64_t step, const std::vector<Metric>& metrics) {
   if (metrics.empty()) return absl::OkStatus();  // the net has nothing to say in the test phase
   nlohmann::ordered_json json = {{"step", step}};
   for (const auto& [name, value] : NamedValues(metrics)) {
@@ -245,14 +246,14 @@ absl::Status RunLog::Test(int64_t step, const std::vector<Metric>& metrics) {
   return absl::OkStatus();
 }
 
-absl::Status RunLog::Numbers(int64_t step,
-                             const std::vector<std::pair<std::string, double>>& numbers) {
+absl::Status MetricsLog::Numbers(int64_t step,
+                                 const std::vector<std::pair<std::string, double>>& numbers) {
   nlohmann::ordered_json json = {{"step", step}};
   for (const auto& [name, number] : numbers) json.emplace(name, number);
   return Write(json.dump());
 }
 
-void RunLog::TestProgress(int64_t done, int64_t samples) {
+void MetricsLog::TestProgress(int64_t done, int64_t samples) {
   if (terminal_.empty() || Clock::now() - last_shown_ < kTerminalInterval) return;
   last_shown_ = Clock::now();
   std::printf("\r\033[Ktesting %d%%", static_cast<int>(100 * done / samples));
@@ -260,13 +261,13 @@ void RunLog::TestProgress(int64_t done, int64_t samples) {
   progress_shown_ = true;
 }
 
-void RunLog::EndProgress() {
+void MetricsLog::EndProgress() {
   if (!std::exchange(progress_shown_, false)) return;
   std::printf("\n");
   std::fflush(stdout);
 }
 
-void RunLog::Line(const std::string& text) {
+void MetricsLog::Line(const std::string& text) {
   if (progress_shown_) std::printf("\r\033[K");
   progress_shown_ = false;
   std::printf("%s\n", text.c_str());
