@@ -129,7 +129,7 @@ TEST(PeerBounds, OfTags) {
         const std::unique_ptr<Stream> stream = *device->NewStream();
         // One rank owns all of it, a block a row; the other reads and updates it.
         const auto server =
-            *ParameterServer::Create(*group, *device, *stream, {.servers = 1, .block_bytes = 8});
+            *ParameterServer::Create(*group, *device, *stream, {.servers = 1, .chunk_bytes = 8});
         const std::unique_ptr<TableUpdate> update = NewAddition(1);
         const int table = *server->AddTable(
             {.name = "x", .rows = rows, .width = 2, .parts = {{0, 0}, {0, rows}}}, *update);
