@@ -84,7 +84,7 @@ TEST(PeerBounds, OfWhatIsAccessed) {
       if (group.rank() == 1) {
         EXPECT_TRUE(group
                         .CheckEqual("the parameter server's tables and options",
-                                    absl::StrCat("sync bsp staleness 0 servers 0 blocks ",
+                                    absl::StrCat("sync bsp staleness 0 servers 0 chunks ",
                                                  kServerChunkBytes, "\nx 4 2 F32 sent as F32"))
                         .ok());
         EXPECT_TRUE(group
@@ -127,7 +127,7 @@ TEST(PeerBounds, OfTags) {
             {"auto"});
         const std::unique_ptr<Device> device = NewCpuDevice({});
         const std::unique_ptr<Stream> stream = *device->NewStream();
-        // One rank owns all of it, a block a row; the other reads and updates it.
+        // One rank owns all of it, a chunk a row; the other reads and updates it.
         const auto server =
             *ParameterServer::Create(*group, *device, *stream, {.servers = 1, .chunk_bytes = 8});
         const std::unique_ptr<TableUpdate> update = NewAddition(1);
@@ -147,7 +147,7 @@ TEST(PeerBounds, OfTags) {
         }
         EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
         EXPECT_THAT(status.message(),
-                    HasSubstr("what rank 0 reads and updates moves in 4 blocks, and the messages' "
+                    HasSubstr("what rank 0 reads and updates moves in 4 chunks, and the messages' "
                               "tags, up to 74, are enough for 3"));
       });
     }
