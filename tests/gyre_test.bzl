@@ -1,6 +1,6 @@
 """`gyre_test`: a GoogleTest binary, run alone or, for `ranks`, under mpirun; `device_test`: of any device."""
 
-load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+load("//third_party:cc.bzl", "cc_binary", "cc_library", "cc_test")
 
 # g++ 12 takes std::regex for uninitialised once a sanitizer is on.
 _COPTS = ["-Wno-maybe-uninitialized"]

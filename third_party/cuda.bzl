@@ -13,7 +13,7 @@ and switching WITH_CUDA recompiles only the files that differ.
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 load("@local_config_cuda//:config.bzl", "CUDA_HOME")
-load("@rules_cc//cc:defs.bzl", "cc_library")
+load("//third_party:cc.bzl", "cc_library")
 load("//third_party:system_library.bzl", "sys_cc_library")
 
 CUDA_DEFINES = ["GYRE_WITH_CUDA=1"] if CUDA_HOME else []

@@ -1,6 +1,6 @@
 """`proto_cc_library`: C++ from .proto files by the system's protoc, which needs no rules fetched."""
 
-load("@rules_cc//cc:defs.bzl", "cc_library")
+load("//third_party:cc.bzl", "cc_library")
 
 def _srcs_of(dep):
     return (dep if ":" in dep else dep + ":" + dep.split("/")[-1]) + "_srcs"

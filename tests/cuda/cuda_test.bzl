@@ -1,6 +1,6 @@
 """What needs CUDA to build, as targets that do not exist without it."""
 
-load("@rules_cc//cc:defs.bzl", "cc_binary")
+load("//third_party:cc.bzl", "cc_binary")
 load("//tests:gyre_test.bzl", "gyre_test")
 load("//third_party:cuda.bzl", "device_cc_library", "if_cuda")
 
