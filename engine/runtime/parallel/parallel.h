@@ -32,6 +32,14 @@ struct SumReduction {
   HOST_DEVICE V Combine(V a, V b) const { return a + b; }
 };
 
+// The loops of each compiler have names of their own: the linker keeps one of two functions of a
+// name, and only nvcc's launch kernels.
+#if defined(__CUDACC__)
+inline namespace loops_by_nvcc {
+#else
+inline namespace loops_on_hosts {
+#endif
+
 // Calls f(i) for each i in [0, n), in any order and several at once.  A call may write only memory
 // that no other call touches, unless by atomic operations.
 template <typename F>
@@ -221,5 +229,7 @@ absl::Status ScatterAdd(Stream& stream, int64_t rows, int64_t columns, S scatter
     return absl::OkStatus();
   });
 }
+
+}  // namespace
 
 }  // namespace gyre
