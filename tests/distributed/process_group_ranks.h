@@ -54,6 +54,12 @@ inline void RunRanksOn(const std::string& algorithm, int ranks, int64_t timeout_
   for (std::thread& thread : threads) thread.join();
 }
 
+// The group of a job of one rank.
+inline std::unique_ptr<ProcessGroup> GroupOfOne() {
+  return *ProcessGroup::Start([] { return std::move(NewThreadCommunicators(1, 20'000)[0]); },
+                              {"ring"});
+}
+
 inline Tensor View(std::vector<float>& data) {
   return {data.data(), {static_cast<int64_t>(data.size())}, DType::kF32};
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "engine/training/run/trainer.h"
 #include "tests/data/temp_folder.h"
+#include "tests/distributed/process_group_ranks.h"
 
 namespace gyre {
 namespace {
@@ -35,8 +36,7 @@ class SequenceCheck : public testing::Test {
     EXPECT_TRUE(net.ok() && trainer.ok()) << net.status() << trainer.status();
     auto opened = OpenData(*trainer, *net, /*train=*/true);
     EXPECT_TRUE(opened.ok()) << opened.status();
-    const auto communication = *ProcessGroup::Start(
-        [] { return std::move(NewThreadCommunicators(1, 20'000)[0]); }, {"ring"});
+    const auto communication = GroupOfOne();
     const auto device = NewCpuDevice({.threads = 1});
     const Primitives primitives(device->kind(), 1);
     TrainingOptions options;

@@ -8,12 +8,11 @@
 #include <cstring>
 #include <future>
 #include <numeric>
-#include <thread>
 
 #include "absl/strings/str_replace.h"
-#include "distributed/process_group.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/training/step/evaluation.h"
+#include "tests/distributed/process_group_ranks.h"
 #include "tests/training/net/net_rank.h"
 
 namespace gyre {
@@ -172,27 +171,18 @@ void ExpectRanksAddUp(const char* layers) {
   const std::vector<Metric> expected = one.Forward();
   one.Backward();
   for (int ranks : {2, 3, 7}) {
-    auto communicators = NewThreadCommunicators(ranks, 20'000);
     std::vector<std::vector<Metric>> metrics(static_cast<size_t>(ranks));
     std::vector<std::vector<std::vector<double>>> gradients(static_cast<size_t>(ranks));
-    std::vector<std::thread> threads;
-    for (int r = 0; r < ranks; ++r) {
-      threads.emplace_back([&, r] {
-        auto communication = *ProcessGroup::Start(
-            [&, r]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-              return std::move(communicators[static_cast<size_t>(r)]);
-            },
-            {"ring"});
-        NetRank rank(layers, DType::kF64, kBatch, NewCpuDevice({}), r, ranks);
-        metrics[r] = rank.Forward(StatisticSummer(rank.device(), *communication));
-        rank.Backward(StatisticSummer(rank.device(), *communication));
-        for (size_t p = 0; p < rank.parameters().size(); ++p) {
-          const bool trained = rank.parameters()[p].trained();
-          gradients[r].push_back(trained ? rank.Gradient(p) : std::vector<double>());
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    RunRanksOn("ring", ranks, 20'000, [&](ProcessGroup& communication) {
+      const int r = communication.rank();
+      NetRank rank(layers, DType::kF64, kBatch, NewCpuDevice({}), r, ranks);
+      metrics[r] = rank.Forward(StatisticSummer(rank.device(), communication));
+      rank.Backward(StatisticSummer(rank.device(), communication));
+      for (size_t p = 0; p < rank.parameters().size(); ++p) {
+        const bool trained = rank.parameters()[p].trained();
+        gradients[r].push_back(trained ? rank.Gradient(p) : std::vector<double>());
+      }
+    });
     for (size_t m = 0; m < expected.size(); ++m) {
       double sum = 0, count = 0;
       for (const auto& of_rank : metrics) {
@@ -218,49 +208,40 @@ void ExpectRanksAddUp(const char* layers) {
 // comes between, before rank 1 begins.
 TEST(NetTest, StatisticsAreSummedInTheStreamsOrder) {
   constexpr int kRanks = 2, kRounds = 3;
-  auto communicators = NewThreadCommunicators(kRanks, 20'000);
   std::promise<void> enqueued;
   std::vector<std::vector<double>> sums(kRanks);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < kRanks; ++r) {
-    threads.emplace_back([&, r] {
-      auto communication = *ProcessGroup::Start(
-          [&, r]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-            return std::move(communicators[static_cast<size_t>(r)]);
-          },
-          {"ring"});
-      const auto device = NewSimDevice({.threads = 1, .delay_seed = static_cast<uint64_t>(r) + 1});
-      const Buffer memory = *Buffer::Allocate(*device, MemoryKind::kDevice, 3 * sizeof(double));
-      auto stream = *device->NewStream();
-      auto* const values = reinterpret_cast<double*>(memory.data());
-      const Tensor a{values, Shape{1}, DType::kF64}, b{values + 1, Shape{1}, DType::kF64};
-      const Net::SumStatistic sum = StatisticSummer(*device, *communication);
-      const auto round = [&](int k) {
-        if (k == 1 && r == 1) enqueued.get_future().wait();
-        EXPECT_TRUE(stream
-                        ->Call([values, r, k] {
-                          values[0] = r + 1 + k;
-                          return absl::OkStatus();
-                        })
-                        .ok());
-        EXPECT_TRUE(sum(*stream, "a", a).ok());
-        EXPECT_TRUE(stream
-                        ->Call([values] {
-                          values[1] = 10 * values[0];
-                          return absl::OkStatus();
-                        })
-                        .ok());
-        EXPECT_TRUE(sum(*stream, "b", b).ok());
-        if (k == 1 && r == 0) enqueued.set_value();
-        double result = 0;
-        EXPECT_TRUE(stream->Copy(&result, values + 1, sizeof(result)).ok());
-        EXPECT_TRUE(stream->Synchronize().ok());
-        sums[r].push_back(result);
-      };
-      for (int k = 0; k < kRounds; ++k) round(k);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  RunRanksOn("ring", kRanks, 20'000, [&](ProcessGroup& communication) {
+    const int r = communication.rank();
+    const auto device = NewSimDevice({.threads = 1, .delay_seed = static_cast<uint64_t>(r) + 1});
+    const Buffer memory = *Buffer::Allocate(*device, MemoryKind::kDevice, 3 * sizeof(double));
+    auto stream = *device->NewStream();
+    auto* const values = reinterpret_cast<double*>(memory.data());
+    const Tensor a{values, Shape{1}, DType::kF64}, b{values + 1, Shape{1}, DType::kF64};
+    const Net::SumStatistic sum = StatisticSummer(*device, communication);
+    const auto round = [&](int k) {
+      if (k == 1 && r == 1) enqueued.get_future().wait();
+      EXPECT_TRUE(stream
+                      ->Call([values, r, k] {
+                        values[0] = r + 1 + k;
+                        return absl::OkStatus();
+                      })
+                      .ok());
+      EXPECT_TRUE(sum(*stream, "a", a).ok());
+      EXPECT_TRUE(stream
+                      ->Call([values] {
+                        values[1] = 10 * values[0];
+                        return absl::OkStatus();
+                      })
+                      .ok());
+      EXPECT_TRUE(sum(*stream, "b", b).ok());
+      if (k == 1 && r == 0) enqueued.set_value();
+      double result = 0;
+      EXPECT_TRUE(stream->Copy(&result, values + 1, sizeof(result)).ok());
+      EXPECT_TRUE(stream->Synchronize().ok());
+      sums[r].push_back(result);
+    };
+    for (int k = 0; k < kRounds; ++k) round(k);
+  });
   // a = (1 + k) + (2 + k); b = 2 ranks' 10 a.
   for (int r = 0; r < kRanks; ++r) EXPECT_EQ(sums[r], (std::vector<double>{60, 100, 140})) << r;
 }

@@ -2,12 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/training/run/trainer.h"
+#include "tests/distributed/process_group_ranks.h"
 
 namespace gyre {
 namespace {
@@ -51,43 +50,33 @@ std::vector<Planned> Plan(const std::vector<size_t>& capacities,
                           const std::vector<std::string>& overrides, bool largest = false,
                           PlannerKind planner = PlannerKind::kAuto) {
   const auto ranks = static_cast<int>(capacities.size());
-  auto communicators = NewThreadCommunicators(ranks, 20'000);
   std::vector<Planned> all(capacities.size());
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      Planned& planned = all[static_cast<size_t>(r)];
-      const auto trainer = ParseTrainerText(R"(
+  std::vector<std::unique_ptr<Device>> devices(capacities.size());  // which groups may use
+  RunRanksOn("ring", ranks, 20'000, [&](ProcessGroup& communication) {
+    Planned& planned = all[communication.rank()];
+    const auto trainer = ParseTrainerText(R"(
           net: "net" batch: 64 steps: 1 optimizer { sgd {} } learning_rate { base: 0.1 }
           data { train { idx { images: "i" labels: "l" } } test { idx { images: "i" labels: "l" } } })",
-                                            "trainer", overrides);
-      const auto net = ParseNetText(kNet, "net");
-      ASSERT_TRUE(trainer.ok() && net.ok()) << trainer.status() << net.status();
-      const auto device = NewSimDevice(
-          {.threads = 1,
-           .capacity_bytes = capacities[static_cast<size_t>(r)]});  // which the group may use
-      const auto communication = *ProcessGroup::Start(
-          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-            return std::move(communicators[static_cast<size_t>(r)]);
-          },
-          {"ring"});
-      const Primitives primitives(device->kind(), 1);
-      RunData data{std::make_unique<Blank>(), std::make_unique<Blank>(), {}};
-      data.feed = *FeedOf(*net, *trainer, data.train.get(), data.test.get());
-      TrainingOptions options;
-      options.planner = planner;
-      options.largest_batch = largest;
-      options.tune = [&](const std::function<absl::Status()>& prepare) {
-        ++planned.tuned;
-        return prepare();
-      };
-      const auto run = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives,
-                                        *communication, options);
-      planned.status = run.status();
-      if (run.ok()) planned.text = absl::StrJoin((*run)->Plan(*net).notes, "\n");
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+                                          "trainer", overrides);
+    const auto net = ParseNetText(kNet, "net");
+    ASSERT_TRUE(trainer.ok() && net.ok()) << trainer.status() << net.status();
+    const auto& device = devices[communication.rank()] =
+        NewSimDevice({.threads = 1, .capacity_bytes = capacities[communication.rank()]});
+    const Primitives primitives(device->kind(), 1);
+    RunData data{std::make_unique<Blank>(), std::make_unique<Blank>(), {}};
+    data.feed = *FeedOf(*net, *trainer, data.train.get(), data.test.get());
+    TrainingOptions options;
+    options.planner = planner;
+    options.largest_batch = largest;
+    options.tune = [&](const std::function<absl::Status()>& prepare) {
+      ++planned.tuned;
+      return prepare();
+    };
+    const auto run = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives,
+                                      communication, options);
+    planned.status = run.status();
+    if (run.ok()) planned.text = absl::StrJoin((*run)->Plan(*net).notes, "\n");
+  });
   return all;
 }
 

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,6 +16,7 @@
 #include "engine/training/feed/data_feed.h"
 #include "engine/training/run/trainer.h"
 #include "tests/data/temp_folder.h"
+#include "tests/distributed/process_group_ranks.h"
 #include "tests/sanitized.h"
 
 namespace gyre {
@@ -30,22 +30,6 @@ constexpr char kNet[] = R"(
   layer { name: "fc2" dense { outputs: 2 } }
   layer { name: "loss" input: ["fc2", "y"] mean_squared_error {} })";
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-// On threads, each with a group of its own.
-void OnRanks(int ranks, const std::function<void(ProcessGroup&)>& run) {
-  auto communicators = NewThreadCommunicators(ranks, 20'000);
-  std::vector<std::thread> threads;
-  for (auto& communicator : communicators) {
-    threads.emplace_back([&] {
-      run(**ProcessGroup::Start(
-          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-            return std::move(communicator);
-          },
-          {"direct"}));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
 
 struct Training {
   LossScale loss_scale = {};
@@ -158,7 +142,7 @@ Outcome Train(ProcessGroup& communication, const Training& run) {
 
 std::vector<Outcome> TrainRanks(const Training& run) {
   std::vector<Outcome> outcomes(static_cast<size_t>(run.ranks));
-  OnRanks(run.ranks, [&](ProcessGroup& communication) {
+  RunRanksOn("direct", run.ranks, 20'000, [&](ProcessGroup& communication) {
     outcomes[communication.rank()] = Train(communication, run);
   });
   return outcomes;
@@ -332,7 +316,7 @@ class LossScaleOfARun : public testing::Test {
       options.resume = folder_ / absl::StrFormat("%s/checkpoints/step_%08d", from, step);
     std::string digest;
     statuses_.assign(ranks, absl::OkStatus());
-    OnRanks(ranks, [&](ProcessGroup& communication) {
+    RunRanksOn("direct", ranks, 20'000, [&](ProcessGroup& communication) {
       const auto trainer = *ParseTrainer(folder_ / "trainer", sets);
       const auto net = *ParseNetText(kNet, "net");
       const auto device = NewCpuDevice({.threads = 1});

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <map>
 #include <random>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -20,6 +19,7 @@
 #include "engine/training/checkpoint/checkpoint.h"
 #include "engine/training/run/trainer.h"
 #include "tests/data/temp_folder.h"
+#include "tests/distributed/process_group_ranks.h"
 
 namespace gyre {
 namespace {
@@ -105,33 +105,26 @@ std::vector<std::string> Train(const std::string& out, const std::string& layers
   const auto net = ParseNetText(absl::StrCat(kInputs, layers), "net");
   EXPECT_TRUE(trainer.ok() && net.ok()) << trainer.status() << net.status();
   const std::string resume = std::filesystem::exists(out) ? "latest" : "";
-  auto communicators = NewThreadCommunicators(ranks, 20'000, hosts);
   std::vector<std::string> digests(static_cast<size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      const auto communication = *ProcessGroup::Start(
-          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-            return std::move(communicators[static_cast<size_t>(r)]);
-          },
-          {trainer->message->distributed().allreduce()});
-      const auto device = NewCpuDevice({.threads = 1});
-      const Primitives primitives(device->kind(), 1);
-      RunData data{std::make_unique<Samples>(), nullptr, {}};
-      data.feed = *FeedOf(*net, *trainer, data.train.get(), nullptr);
-      TrainingOptions options;
-      options.out = out;
-      options.resume = resume;
-      options.net_text = net->message->DebugString();
-      auto run = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives,
-                                  *communication, options);
-      ASSERT_TRUE(run.ok()) << run.status();
-      const auto digest = (*run)->Run();
-      ASSERT_TRUE(digest.ok()) << digest.status();
-      digests[static_cast<size_t>(r)] = *digest;
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  RunRanksOn(
+      trainer->message->distributed().allreduce(), ranks, 20'000,
+      [&](ProcessGroup& communication) {
+        const auto device = NewCpuDevice({.threads = 1});
+        const Primitives primitives(device->kind(), 1);
+        RunData data{std::make_unique<Samples>(), nullptr, {}};
+        data.feed = *FeedOf(*net, *trainer, data.train.get(), nullptr);
+        TrainingOptions options;
+        options.out = out;
+        options.resume = resume;
+        options.net_text = net->message->DebugString();
+        auto run = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives,
+                                    communication, options);
+        ASSERT_TRUE(run.ok()) << run.status();
+        const auto digest = (*run)->Run();
+        ASSERT_TRUE(digest.ok()) << digest.status();
+        digests[communication.rank()] = *digest;
+      },
+      hosts);
   return digests;
 }
 

@@ -12,12 +12,12 @@
 #include <filesystem>
 #include <functional>
 #include <mutex>
-#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/training/run/trainer.h"
 #include "tests/data/temp_folder.h"
+#include "tests/distributed/process_group_ranks.h"
 
 namespace {
 
@@ -93,11 +93,6 @@ class TrainerTest : public testing::Test {
       data { train { idx { images: "i" labels: "l" } } })");
   }
 
-  static std::unique_ptr<ProcessGroup> Alone() {
-    return *ProcessGroup::Start([] { return std::move(NewThreadCommunicators(1, 20'000)[0]); },
-                                {"ring"});
-  }
-
   // One rank's run.  meet: called before it tells the others that it has ended.
   absl::Status Run(
       ProcessGroup& communication, int64_t reads, TrainingOptions options,
@@ -149,26 +144,17 @@ class TrainerTest : public testing::Test {
                                    bool apart, int64_t reads_of_1) {
     overrides.insert(overrides.end(),
                      {"distributed.allreduce=direct", "optimizer.sgd.momentum=0.9"});
-    auto communicators = NewThreadCommunicators(2, 20'000);
     std::vector<absl::Status> statuses(2);
-    std::vector<std::thread> threads;
-    for (int r = 0; r < 2; ++r) {
-      threads.emplace_back([&, r] {
-        if (apart) {
-          const std::string host = HostOf(r);
-          std::filesystem::create_directory(host);
-          ASSERT_EQ(unshare(CLONE_FS), 0);  // for this thread alone
-          ASSERT_EQ(chdir(host.c_str()), 0);
-        }
-        const auto communication = *ProcessGroup::Start(
-            [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-              return std::move(communicators[static_cast<size_t>(r)]);
-            },
-            {"direct"});
-        statuses[r] = Run(*communication, r == 1 ? reads_of_1 : 1'000'000'000, options, overrides);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    RunRanksOn("direct", 2, 20'000, [&](ProcessGroup& communication) {
+      const int r = communication.rank();
+      if (apart) {
+        const std::string host = HostOf(r);
+        std::filesystem::create_directory(host);
+        ASSERT_EQ(unshare(CLONE_FS), 0);  // for this thread alone
+        ASSERT_EQ(chdir(host.c_str()), 0);
+      }
+      statuses[r] = Run(communication, r == 1 ? reads_of_1 : 1'000'000'000, options, overrides);
+    });
     return statuses;
   }
 
@@ -178,7 +164,7 @@ class TrainerTest : public testing::Test {
     TrainingOptions options;
     options.out = out;
     options.stop = &stop;
-    const auto communication = Alone();
+    const auto communication = GroupOfOne();
     return Run(*communication, kReadsBefore + 1000, options,
                {"checkpoint_every=3", absl::StrCat("steps=", steps)});
   }

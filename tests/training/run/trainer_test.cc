@@ -37,22 +37,12 @@ TEST_F(TrainerTest, WhatFailsOnOneRankIsToldAsItself) {
   TrainingOptions options;
   options.out = folder_ / "out";
   for (int failing : {0, 1}) {
-    auto communicators = NewThreadCommunicators(2, 20'000);
     absl::Status statuses[2];
-    std::vector<std::thread> threads;
-    for (int r = 0; r < 2; ++r) {
-      threads.emplace_back([&, r] {
-        const auto communication = *ProcessGroup::Start(
-            [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-              return std::move(communicators[static_cast<size_t>(r)]);
-            },
-            {"ring"});
-        // Enough for some steps.
-        statuses[r] =
-            Run(*communication, r == failing ? kReadsBefore + 36 : 1'000'000'000, options);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    RunRanksOn("ring", 2, 20'000, [&](ProcessGroup& communication) {
+      const int r = communication.rank();
+      // Enough for some steps.
+      statuses[r] = Run(communication, r == failing ? kReadsBefore + 36 : 1'000'000'000, options);
+    });
     EXPECT_TRUE(absl::EndsWith(statuses[failing].message(), "it cannot be decoded"))
         << statuses[failing];
     EXPECT_FALSE(absl::StrContains(statuses[1 - failing].message(), "disagree"))
@@ -64,8 +54,7 @@ TEST_F(TrainerTest, WhatFailsOnOneRankIsToldAsItself) {
 TEST_F(TrainerTest, EpochsAreADecimal) {
   TrainingOptions options;
   options.out = folder_ / "out";
-  const auto communication = *ProcessGroup::Start(
-      [] { return std::move(NewThreadCommunicators(1, 20'000)[0]); }, {"ring"});
+  const auto communication = GroupOfOne();
   EXPECT_TRUE(Run(*communication, 1'000'000'000, options, {"batch=1", "epochs=2.007"}).ok());
   EXPECT_EQ(CheckpointStore(folder_ / "out/checkpoints").NewestStep().value(), 2007);
 }
@@ -114,7 +103,7 @@ TEST_F(TrainerTest, ACheckpointIsWrittenBesideTraining) {
   TrainingOptions options;
   options.out = folder_ / "out";
   options.save = &save;
-  const auto communication = Alone();
+  const auto communication = GroupOfOne();
   // No other checkpoint, which would wait for this one.
   const absl::Status status =
       Run(*communication, 1'000'000'000, options, {"checkpoint_every=1000000"});
@@ -137,25 +126,15 @@ TEST_F(TrainerTest, ADivergedRunKeepsTheCheckpointBeingWritten) {
   };
   TrainingOptions options;
   options.out = folder_ / "out";
-  auto communicators = NewThreadCommunicators(2, 20'000);
   std::barrier<> both(2);  // as a tool's rank waits before it ends the others
-  std::vector<std::thread> threads;
-  for (auto& communicator : communicators) {
-    threads.emplace_back([&] {
-      const auto communication = *ProcessGroup::Start(
-          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-            return std::move(communicator);
-          },
-          {"ring"});
-      const absl::Status status =
-          Run(*communication, 1'000'000, options, {"checkpoint_every=1", "learning_rate.base=1e38"},
-              [&] { both.arrive_and_wait(); });
-      EXPECT_TRUE(written) << communication->rank();
-      EXPECT_TRUE(absl::StrContains(status.message(), "not finite")) << status;
-      EXPECT_TRUE(absl::StrContains(status.message(), "the checkpoint of step 1 stands")) << status;
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  RunRanksOn("ring", 2, 20'000, [&](ProcessGroup& communication) {
+    const absl::Status status =
+        Run(communication, 1'000'000, options, {"checkpoint_every=1", "learning_rate.base=1e38"},
+            [&] { both.arrive_and_wait(); });
+    EXPECT_TRUE(written) << communication.rank();
+    EXPECT_TRUE(absl::StrContains(status.message(), "not finite")) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "the checkpoint of step 1 stands")) << status;
+  });
   sync_it = nullptr;
   EXPECT_TRUE(std::filesystem::exists(folder_ / "out/checkpoints/step_00000001/state.pb"));
 }
@@ -168,7 +147,7 @@ TEST_F(TrainerTest, PagesAreNotPlannedAnewUnderACheckpoint) {
   TrainingOptions options;
   options.out = folder_ / "out";
   const auto run = [&](const std::string& steps) {
-    const auto communication = Alone();
+    const auto communication = GroupOfOne();
     return Run(*communication, 1'000'000'000, options,
                {steps, "checkpoint_every=50", "distributed.bucket_bytes=1024"});
   };
@@ -195,7 +174,7 @@ TEST_F(TrainerTest, DataThatFailsLateLeavesACheckpoint) {
   TrainingOptions options;
   options.out = folder_ / "out";
   for (const int64_t steps : {2, 20}) {
-    const auto communication = Alone();
+    const auto communication = GroupOfOne();
     const absl::Status status = Run(*communication, kReadsBefore + 4 * steps, options);
     const int64_t saved = *CheckpointStore(folder_ / "out/checkpoints").NewestStep();
     EXPECT_EQ(saved, steps);
@@ -217,7 +196,7 @@ TEST_F(TrainerTest, ATestThatFailsLateLeavesACheckpoint) {
   test_reads_ = kSamples + kSamples / 2;  // all before it begins
   TrainingOptions options;
   options.out = folder_ / "out";
-  const auto communication = Alone();
+  const auto communication = GroupOfOne();
   const absl::Status status =
       Run(*communication, 1'000'000, options, {"steps=9", "evaluate_every=3"});
   EXPECT_EQ(CheckpointStore(folder_ / "out/checkpoints").NewestStep().value(), 3);
@@ -236,7 +215,7 @@ TEST_F(TrainerTest, AFolderIsProbedUnderItsLock) {
     of_another = FolderLock::Take(options.out, std::chrono::milliseconds(0)).status();
     return 0;
   };
-  const auto communication = Alone();
+  const auto communication = GroupOfOne();
   EXPECT_EQ(Run(*communication, 1'000'000, options, {"steps=1"}), absl::OkStatus());
   sync_it = nullptr;
   sync_what = "weights.safetensors";
@@ -267,7 +246,7 @@ TEST_F(TrainerTest, AnEarlierReleasesDigestIsComparedByItsOwnRule) {
     options.out = folder_ / "other";
     options.resume = folder_ / "out/checkpoints/step_00000003";
     testing::internal::CaptureStdout();
-    const auto communication = Alone();
+    const auto communication = GroupOfOne();
     EXPECT_EQ(Run(*communication, 1'000'000, options, {"steps=4"}), absl::OkStatus());
     EXPECT_EQ(absl::StrContains(testing::internal::GetCapturedStdout(),
                                 "warning: resumed with other training data: "),

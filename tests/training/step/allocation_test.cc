@@ -7,11 +7,11 @@
 #include <atomic>
 #include <barrier>
 #include <map>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "engine/training/step/training_step.h"
 #include "models/schema/parse.h"
+#include "tests/distributed/process_group_ranks.h"
 
 namespace {
 
@@ -168,20 +168,10 @@ void Report() {
 }
 
 void TrainOnThreads(int ranks, const char* allreduce) {
-  auto communicators = NewThreadCommunicators(ranks, /*timeout_ms=*/20'000);
   std::barrier all(ranks);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      const auto communication = *ProcessGroup::Start(
-          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-            return std::move(communicators[rank]);
-          },
-          {allreduce});
-      Train(*communication, [&] { all.arrive_and_wait(); });
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  RunRanksOn(allreduce, ranks, /*timeout_ms=*/20'000, [&](ProcessGroup& communication) {
+    Train(communication, [&] { all.arrive_and_wait(); });
+  });
   Report();
 }
 

@@ -13,6 +13,7 @@
 
 #include "engine/runtime/device/buffer.h"
 #include "engine/training/step_scalars.h"
+#include "tests/distributed/process_group_ranks.h"
 #include "tests/sanitized.h"
 
 namespace gyre {
@@ -142,23 +143,14 @@ void RunRank(const Setting& setting, Device& device, ProcessGroup& communication
 }
 
 void RunRanks(const Setting& setting) {
-  auto communicators = NewThreadCommunicators(setting.ranks, 20'000);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < setting.ranks; ++r) {
-    threads.emplace_back([&, r] {
-      const std::unique_ptr<Device> device =
-          setting.device == DeviceKind::kCpu
-              ? NewCpuDevice({})
-              : NewSimDevice({.delay_seed = 7 + static_cast<uint64_t>(r)});
-      const auto communication = *ProcessGroup::Start(
-          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-            return std::move(communicators[static_cast<size_t>(r)]);
-          },
-          {setting.allreduce});
-      RunRank(setting, *device, *communication);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  std::vector<std::unique_ptr<Device>> devices(setting.ranks);  // which groups may use
+  RunRanksOn(setting.allreduce, setting.ranks, 20'000, [&](ProcessGroup& communication) {
+    const int r = communication.rank();
+    devices[r] = setting.device == DeviceKind::kCpu
+                     ? NewCpuDevice({})
+                     : NewSimDevice({.delay_seed = 7 + static_cast<uint64_t>(r)});
+    RunRank(setting, *devices[r], communication);
+  });
 }
 
 TEST(GradientSync, OneRankMeasures) {

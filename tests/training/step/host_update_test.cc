@@ -9,6 +9,7 @@
 #include "engine/training/optimizers/optimizer.h"
 #include "engine/training/step/training_step.h"
 #include "models/schema/parse.h"
+#include "tests/distributed/process_group_ranks.h"
 #include "tests/test_device.h"
 
 namespace gyre {
@@ -66,11 +67,7 @@ std::string Train(const Case& of, size_t capacity_bytes, uint64_t delay_seed, si
   *hosted = plan->pages() ? plan->train->paging->host_steps.size() : 0;
   const auto device = NewSimDevice({.delay_seed = delay_seed});
   const auto stream = *device->NewStream();
-  const auto communication = *ProcessGroup::Start(
-      []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-        return std::move(NewThreadCommunicators(1, 20'000)[0]);
-      },
-      {"ring"});
+  const auto communication = GroupOfOne();
   const auto model = *Model::Create(*std::move(plan), *device, *stream, communication.get());
   EXPECT_TRUE(model->Initialize(*stream).ok());
   const auto optimizer = NewOptimizer(of.optimizer);

@@ -7,10 +7,10 @@
 #include <functional>
 #include <future>
 #include <limits>
-#include <thread>
 
 #include "engine/runtime/device/forwarding_stream.h"
 #include "engine/training/step/training_step.h"
+#include "tests/distributed/process_group_ranks.h"
 #include "tests/training/net/net_rank.h"
 
 namespace gyre {
@@ -148,17 +148,7 @@ TEST(Overlap, TheNextForwardAndUpdatesBeginBeforeASumIsThere) {
     tell();  // lest the other waits where this failed
     while (step->in_flight() > 0) EXPECT_TRUE(step->Finish().ok());
   };
-  auto communicators = NewThreadCommunicators(2, 20'000);
-  std::vector<std::thread> threads;
-  for (auto& communicator : communicators) {
-    threads.emplace_back([&] {
-      const auto make = [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-        return std::move(communicator);
-      };
-      train(**ProcessGroup::Start(make, {"ring"}));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  RunRanksOn("ring", 2, 20'000, train);
 }
 
 }  // namespace

@@ -6,11 +6,11 @@
 
 #include <random>
 #include <set>
-#include <thread>
 
 #include "engine/training/net/run/row_kernels.h"
 #include "engine/training/step/training_step.h"
 #include "models/schema/parse.h"
+#include "tests/distributed/process_group_ranks.h"
 #include "tests/sanitized.h"
 #include "tests/test_device.h"
 
@@ -162,20 +162,10 @@ Outcome Train(const Setting& setting, ProcessGroup& communication) {
 
 // Of rank 0; all ranks end with the same bits.
 Outcome TrainRanks(const Setting& setting) {
-  auto communicators = NewThreadCommunicators(setting.ranks, 20'000);
   std::vector<Outcome> outcomes(static_cast<size_t>(setting.ranks));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < setting.ranks; ++r) {
-    threads.emplace_back([&, r] {
-      const auto communication = *ProcessGroup::Start(
-          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-            return std::move(communicators[static_cast<size_t>(r)]);
-          },
-          {setting.allreduce});
-      outcomes[r] = Train(setting, *communication);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  RunRanksOn(setting.allreduce, setting.ranks, 20'000, [&](ProcessGroup& communication) {
+    outcomes[communication.rank()] = Train(setting, communication);
+  });
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.digest, outcomes[0].digest);
   return outcomes[0];
 }

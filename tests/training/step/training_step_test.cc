@@ -8,9 +8,9 @@
 #include <cmath>
 #include <limits>
 #include <random>
-#include <thread>
 
 #include "models/schema/parse.h"
+#include "tests/distributed/process_group_ranks.h"
 #include "tests/sanitized.h"
 #include "tests/test_device.h"
 
@@ -167,26 +167,17 @@ std::vector<Outcome> TrainRanks(int ranks, const MakeDevice& make, DType dtype,
                                 bool in_place = false, int64_t accumulate = 1,
                                 const char* allreduce = "ring", int poisoned_step = 0,
                                 bool shard = false) {
-  auto communicators = NewThreadCommunicators(ranks, 20'000);
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      const std::unique_ptr<Device> device = make(r);
-      const auto communication = *ProcessGroup::Start(
-          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-            return std::move(communicators[static_cast<size_t>(r)]);
-          },
-          {allreduce});
-      if (in_place) {
-        EXPECT_TRUE(communication->UseDevice(*device).ok());
-      }
-      outcomes[r] =
-          Train(*communication, device.get(), Primitives(device->kind(), 1), dtype, clip_norm,
-                r == poisoned_rank ? poisoned_step : kNever, accumulate, shard);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  std::vector<std::unique_ptr<Device>> devices(outcomes.size());  // which groups may use
+  RunRanksOn(allreduce, ranks, 20'000, [&](ProcessGroup& communication) {
+    const int r = communication.rank();
+    const std::unique_ptr<Device>& device = devices[r] = make(r);
+    if (in_place) {
+      EXPECT_TRUE(communication.UseDevice(*device).ok());
+    }
+    outcomes[r] = Train(communication, device.get(), Primitives(device->kind(), 1), dtype,
+                        clip_norm, r == poisoned_rank ? poisoned_step : kNever, accumulate, shard);
+  });
   return outcomes;
 }
 
@@ -200,11 +191,7 @@ MakeDevice Sim(uint64_t seed) {
 // On sim; with GYRE_TEST_DEVICE=cuda, on the GPU, where sums have another order.
 TEST(TrainingStep, AnyDeviceTrainsAsACpuDoes) {
   const TestDevice opened = OpenTestDevice(NamedDevice().value_or(DeviceKind::kSim));
-  const auto communication = *ProcessGroup::Start(
-      []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-        return std::move(NewThreadCommunicators(1, 20'000)[0]);
-      },
-      {"ring"});
+  const auto communication = GroupOfOne();
   const auto train = [&](DType dtype, std::optional<double> clip_norm, bool poison) {
     return Train(*communication, opened.device.get(), *opened.primitives, dtype, clip_norm,
                  poison ? 0 : kNever);
@@ -265,11 +252,7 @@ std::string StepOfBatches(int64_t times, DType dtype) {
                                 "net");
   const auto device = NewCpuDevice({.threads = 1});
   const Primitives primitives(device->kind(), 1);
-  const auto communication = *ProcessGroup::Start(
-      []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-        return std::move(NewThreadCommunicators(1, 20'000)[0]);
-      },
-      {"ring"});
+  const auto communication = GroupOfOne();
   const auto optimizer = NewOptimizer(Momentum());
   auto plan = PlanModel(*net, {.shape = {.global = 2, .accumulate = times, .compute = dtype},
                                .slots = optimizer->slot_names(),
