@@ -102,12 +102,10 @@ class ServerSync::Update final : public TableUpdate {
   mutable std::vector<int64_t> applied_;  // by chunk: updates, since then
 };
 
-absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& model,
-                                                               const Optimizer& optimizer,
-                                                               LearningRate learning_rate,
-                                                               Device& device, Stream& compute,
-                                                               ProcessGroup& communication) {
-  std::unique_ptr<ServerSync> sync(new ServerSync(model, compute));
+absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(
+    const Model& model, const Optimizer& optimizer, const UpdateGate& gate,
+    LearningRate learning_rate, Device& device, Stream& compute, ProcessGroup& communication) {
+  std::unique_ptr<ServerSync> sync(new ServerSync(model, gate, compute));
   const Net& net = model.train();
   const RunShape& shape = model.plan().options.shape;
   const RunShape::Server& mode = *shape.server;
@@ -163,28 +161,30 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
   sync->taken_.assign(tables.size(), 0);
   RETURN_IF_ERROR(sync->server_->Prepare());
   if (gated) {
-    ASSIGN_OR_RETURN(sync->gate_,
+    ASSIGN_OR_RETURN(sync->owners_gate_,
                      ServerGate::Create(model, optimizer, owner, owners, *sync->server_));
   }
   return sync;
 }
 
-ServerSync::ServerSync(const Model& model, Stream& compute) : model_(model), compute_(compute) {}
+ServerSync::ServerSync(const Model& model, const UpdateGate& gate, Stream& compute)
+    : model_(model), gate_(gate), compute_(compute) {}
 
 ServerSync::~ServerSync() = default;
 
 void ServerSync::SetLossScale(const LossScaleState& state) {
   skipped_ = state.skipped;
-  if (gate_) gate_->SetLossScale(state);
+  if (owners_gate_) owners_gate_->SetLossScale(state);
 }
 
 absl::Status ServerSync::Begin(int64_t step) {
+  if (begun_) return absl::OkStatus();
   first_step_ = step;
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
   for (size_t b = 0; b < updates_.size(); ++b) {
     const int bucket = static_cast<int>(b);
-    updates_[b]->Begin(step, skipped_, gate_.get());
+    updates_[b]->Begin(step, skipped_, owners_gate_.get());
     const ElementRange part = UpdatedPart(net.plan(), bucket);
     const Tensor& values = server_->owned(bucket).values;
     for (const auto& [p, begin, at, count] : PiecesIn(net.plan().order, parameters, bucket, part)) {
@@ -220,11 +220,58 @@ absl::Status ServerSync::Take(int bucket, const std::function<absl::Status()>& u
   return server_->PreUpdate(pushes_[bucket]);
 }
 
-absl::Status ServerSync::Push(int bucket) { return server_->Update(pushes_[bucket]); }
+absl::Status ServerSync::Ready(int bucket, const StepGraph::Between& between,
+                               const Net::Enter& enter) {
+  const Net& net = model_.train();
+  const int ready = net.plan().trace.ready_steps[bucket];
+  if (ready >= 0) {
+    RETURN_IF_ERROR(enter(net.At(ready)));
+    RETURN_IF_ERROR(net.ClearPadding(compute_, bucket));
+  }
+  if (!model_.plan().options.shape.gates_alone()) return Push(bucket, between);
+  return SumSquares(compute_, net.bucket(bucket, ready), net.sums_scratch(),
+                    net.sums().as<double>() + bucket);
+}
 
-absl::Status ServerSync::EndStep() { return server_->Clock(); }
+absl::Status ServerSync::Push(int bucket, const StepGraph::Between& between) {
+  return between([this, bucket] { return server_->Update(pushes_[bucket]); });
+}
+
+absl::Status ServerSync::EndStep(int lane, const StepGraph::Between& between,
+                                 const Net::Enter& enter) {
+  const Net& net = model_.train();
+  StepScalars* const block = net.step_scalars();
+  UpdateScalars* const update = &block->updates[lane];
+  const Tensor sums = net.sums();
+  const auto buckets = static_cast<int>(sums.elements());
+  if (owners_gate_) {
+    RETURN_IF_ERROR(between([this] { return PassGate(); }));
+    RETURN_IF_ERROR(compute_.Copy(sums.data, owners_gate_->sums(), sums.bytes()));
+  }
+  if (gate_.holds()) {
+    RETURN_IF_ERROR(gyre::PassGate(compute_, gate_, sums.as<double>(), buckets, update, block));
+  }
+  for (int b = 0; model_.plan().options.shape.gates_alone() && b < buckets; ++b) {
+    const int leave = net.plan().trace.leave_steps[b];
+    if (leave >= 0) RETURN_IF_ERROR(enter(net.At(leave)));
+    RETURN_IF_ERROR(ScaleOrSpoil(compute_, net.bucket(b, leave), update, &block->gradients));
+    RETURN_IF_ERROR(Push(b, between));
+  }
+  return between([this] { return server_->Clock(); });
+}
+
+absl::StatusOr<int64_t> ServerSync::Serve(int64_t step) {
+  RETURN_IF_ERROR(Begin(step));
+  if (owners_gate_) {
+    RETURN_IF_ERROR(PassGate());
+    if (owners_gate_->diverged()) return owners_gate_->report().bad_bucket;
+  }
+  RETURN_IF_ERROR(server_->Clock());
+  return -1;
+}
 
 absl::Status ServerSync::Settle() {
+  if (!begun_) return absl::OkStatus();
   RETURN_IF_ERROR(model_.BringHome(compute_));
   model_.ReleaseHomes();
   const Net& net = model_.train();
@@ -246,7 +293,5 @@ absl::Status ServerSync::Settle() {
   RETURN_IF_ERROR(CopySlots(/*to_server=*/false));
   return compute_.Synchronize();
 }
-
-absl::Status ServerSync::Stop() { return server_->Stop(); }
 
 }  // namespace gyre

@@ -18,6 +18,7 @@
 // Who clips, or skips a step:
 //   bsp         the owners, together (ServerGate)
 //   ssp, async  each worker, before it sends; owners drop a skipped gradient (ScaleOrSpoil)
+// A step ends when all ranks' gradients are sent.
 #pragma once
 
 #include <functional>
@@ -28,6 +29,7 @@
 #include "engine/training/model/model.h"
 #include "engine/training/optimizers/optimizer.h"
 #include "engine/training/step/server_gate.h"
+#include "engine/training/step/step_graph.h"
 
 namespace gyre {
 
@@ -36,53 +38,57 @@ class ServerSync {
   // The learning rate of a step.  Another rank's step may be ahead of this rank's.
   using LearningRate = std::function<double(int64_t step)>;
 
-  // All arguments outlive the result.  Errors: those of allocation.
+  // `gate` is the step's.  All arguments but it outlive the result.  Errors: those of allocation.
   // Precondition: the model's shape has a server, and no table is lazy.
-  static absl::StatusOr<std::unique_ptr<ServerSync>> Create(const Model& model,
-                                                            const Optimizer& optimizer,
-                                                            LearningRate learning_rate,
-                                                            Device& device, Stream& compute,
-                                                            ProcessGroup& communication);
+  static absl::StatusOr<std::unique_ptr<ServerSync>> Create(
+      const Model& model, const Optimizer& optimizer, const UpdateGate& gate,
+      LearningRate learning_rate, Device& device, Stream& compute, ProcessGroup& communication);
   ~ServerSync();
 
   // The functions below return the errors of ranks.
   //
-  // Called once, before the first step, whose number is `step`.  Owners start from the ranks'
-  // parameters.  Blocks.
+  // Called before each step.  The first call lets owners start from the ranks' parameters, and
+  // `step` is its step's number.  It blocks.  Later calls do nothing.
   absl::Status Begin(int64_t step);
-  bool begun() const { return begun_; }
 
   // Blocks until the bucket's new values have arrived, then calls `use`, which enqueues their
   // consumer.  Later work on the compute stream finds them in the bucket's memory.  A second call
   // in a step does nothing.
   absl::Status Take(int bucket, const std::function<absl::Status()>& use);
-  // Sends the bucket's gradients.  Precondition: they are on the compute stream.
-  absl::Status Push(int bucket);
-  // Calls ServerGate::Pass.  Precondition: bsp, gated, on all ranks, after all pushes of the step.
-  absl::Status PassGate() { return gate_->Pass(first_step_ + server_->clock()); }
-  const ServerGate* gate() const { return gate_.get(); }  // null: not in bsp, or not gated
+  // Enqueues what follows the backward that completes a bucket.  Its gradients are sent, unless
+  // this rank gates alone.
+  absl::Status Ready(int bucket, const StepGraph::Between& between, const Net::Enter& enter);
+  // Enqueues the end of a step in `lane`, after all buckets are ready.  Passes the gate, and sends
+  // the buckets of a rank that gates alone.
+  absl::Status EndStep(int lane, const StepGraph::Between& between, const Net::Enter& enter);
+  // Does the whole of a step on a rank that runs no batch.  Returns the first bucket with a
+  // gradient that is not finite, if no smaller loss scale helps, or else -1.
+  absl::StatusOr<int64_t> Serve(int64_t step);
   // Sets a dynamic loss scale where a run resumes, before Begin.
   void SetLossScale(const LossScaleState& state);
-  // Ends the step, after the pushes of all buckets.
-  absl::Status EndStep();
 
+  // The next three do nothing before Begin.
+  //
   // Blocks until every owner has applied the step, then gives all parameters to all ranks.
   // Precondition: all ranks have ended the same step.
   absl::Status Settle();
   // Ends the server.  Precondition: settled.
-  absl::Status Stop();
+  absl::Status Stop() { return begun_ ? server_->Stop() : absl::OkStatus(); }
   // Ends the server if all ranks found that nothing can follow, some a step later than others.
-  absl::Status Abandon() { return server_->Abandon(); }
+  absl::Status Abandon() { return begun_ ? server_->Abandon() : absl::OkStatus(); }
 
  private:
   class Update;
 
-  ServerSync(const Model& model, Stream& compute);
+  ServerSync(const Model& model, const UpdateGate& gate, Stream& compute);
 
+  absl::Status Push(int bucket, const StepGraph::Between& between);
+  absl::Status PassGate() { return owners_gate_->Pass(first_step_ + server_->clock()); }
   // Enqueues copies of this rank's optimizer state between the model and a server in host memory.
   absl::Status CopySlots(bool to_server);
 
   const Model& model_;
+  const UpdateGate gate_;  // of this rank's step
   Stream& compute_;
   std::unique_ptr<Device> host_;         // null unless the server is in host memory
   std::unique_ptr<Stream> host_stream_;  // of host_
@@ -91,10 +97,10 @@ class ServerSync {
   Buffer scalars_;
   std::vector<std::unique_ptr<Update>> updates_;  // by bucket
   std::unique_ptr<ParameterServer> server_;       // uses updates_
-  std::unique_ptr<ServerGate> gate_;
-  int64_t first_step_ = 0, skipped_ = 0;  // skipped: steps before first_step_
-  std::vector<int> reads_, pushes_;       // by bucket
-  std::vector<int64_t> taken_;            // by bucket: number of steps that took it
+  std::unique_ptr<ServerGate> owners_gate_;       // null: not in bsp, or not gated
+  int64_t first_step_ = 0, skipped_ = 0;          // skipped: steps before first_step_
+  std::vector<int> reads_, pushes_;               // by bucket
+  std::vector<int64_t> taken_;                    // by bucket: number of steps that took it
   bool begun_ = false;
 };
 

@@ -46,8 +46,8 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
       new TrainingStep(model, optimizer, gate, device, stream, communication, std::move(upload)));
   RETURN_IF_ERROR(step->SetLossScale({.scale = loss_scale.initial}));
   if (net.plan().spec.shape.server) {
-    ASSIGN_OR_RETURN(step->server_, ServerSync::Create(model, optimizer, learning_rate, device,
-                                                       stream, communication));
+    ASSIGN_OR_RETURN(step->server_, ServerSync::Create(model, optimizer, gate, learning_rate,
+                                                       device, stream, communication));
   }
   std::vector<Tensor> buckets, summed;
   for (int b = 0; !step->served() && b < static_cast<int>(net.plan().order.buckets.size()); ++b) {
@@ -131,6 +131,12 @@ absl::StatusOr<std::vector<double>> TrainingStep::StartTimed(const Batch& batch,
   return seconds;
 }
 
+absl::Status TrainingStep::StartServing(int64_t step) {
+  ASSIGN_OR_RETURN(const int64_t bad_bucket, server_->Serve(step));
+  diverged_ = bad_bucket >= 0;
+  return diverged_ ? NotFinite(bad_bucket) : absl::OkStatus();
+}
+
 absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
                                  std::optional<double> learning_rate,
                                  const std::function<absl::Status(StepLane&)>& enqueue) {
@@ -140,7 +146,7 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   const auto number = static_cast<uint64_t>(step);
   // The gate knows a dynamic scale.
   const double loss_scale = model_.plan().options.shape.loss_scale.initial;
-  if (served() && !server_->begun()) RETURN_IF_ERROR(server_->Begin(step));
+  if (served()) RETURN_IF_ERROR(server_->Begin(step));
   updates_[next_] = {.learning_rate = learning_rate.value_or(0), .gradient_scale = 1 / loss_scale};
   optimizer_.Prepare(number, updates_[next_]);
   lane.buffer.Set({number, static_cast<uint64_t>(batch.first_position)}, updates_, loss_scale,
@@ -211,10 +217,10 @@ absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Betw
   RETURN_IF_ERROR(net.Forward(stream_, sum, needed, enter));
   const auto ready = [&](int bucket) {
     if (!update) return absl::OkStatus();
-    return served() ? ReadyToServe(bucket, between, enter) : Ready(index, bucket, between, enter);
+    return served() ? server_->Ready(bucket, between, enter) : Ready(index, bucket, between, enter);
   };
   RETURN_IF_ERROR(net.Backward(stream_, sum, ready, enter));
-  if (update && served()) RETURN_IF_ERROR(EndStep(index, between, enter));
+  if (update && served()) RETURN_IF_ERROR(server_->EndStep(index, between, enter));
   if (update && !served() && !updates_on_arrival()) {
     RETURN_IF_ERROR(Update(index, between, enter));
   }

@@ -64,12 +64,10 @@ class TrainingStep {
   int in_flight() const { return in_flight_; }
   // Both are for a parameter server, after the same step on all ranks, with nothing in flight.
   // Settle gives all ranks all parameters' values.  Stop ends the server.  Errors: those of ranks.
-  absl::Status Settle();
-  absl::Status Stop();
+  absl::Status Settle() { return server_ ? server_->Settle() : absl::OkStatus(); }
+  absl::Status Stop() { return server_ ? server_->Stop() : absl::OkStatus(); }
   // Replaces Settle and Stop if all ranks have found a number that is not finite.
-  absl::Status Abandon() {
-    return served() && server_->begun() ? server_->Abandon() : absl::OkStatus();
-  }
+  absl::Status Abandon() { return server_ ? server_->Abandon() : absl::OkStatus(); }
   // Nodes of a GPU's graphs, or 0 if no graph replays a step.
   size_t graph_nodes() const;
   // The reason if the device could not capture a step, else OK.
@@ -138,10 +136,6 @@ class TrainingStep {
   absl::Status UpdateTile(int lane, int bucket, int tile);
   std::function<absl::Status()> HostUpdate(int lane, int bucket, int tile) const;
   absl::Status TakeValues(int bucket);
-  // The next three are for a server.  ReadyToServe follows the backward that completes a bucket.
-  absl::Status ReadyToServe(int bucket, const StepGraph::Between& between, const Net::Enter& enter);
-  absl::Status Push(int bucket, const StepGraph::Between& between);
-  absl::Status EndStep(int lane, const StepGraph::Between& between, const Net::Enter& enter);
   absl::Status StartSum(int lane, int bucket);
   absl::Status FinishSum(int bucket);
   absl::Status TakeArrived();
