@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -118,6 +119,10 @@ class ProcessGroup {
 
   // Submit and Wait for a sum of host memory, before operations in order.
   absl::Status Sum(std::string_view label, Tensor inout);
+  absl::Status Sum(std::string_view label, std::span<double> inout) {
+    return Sum(label,
+               Tensor{inout.data(), Shape({static_cast<int64_t>(inout.size())}), DType::kF64});
+  }
   // Checks that all ranks pass the same bytes.  Errors: FailedPrecondition on every rank, with
   // `what`, the first rank that differs from rank 0, and the first line that differs.
   absl::Status CheckEqual(std::string_view what, std::string_view bytes) {

@@ -9,13 +9,6 @@
 #include "engine/training/checkpoint/checkpoint.h"
 
 namespace gyre {
-namespace {
-
-Tensor TensorOf(std::vector<double>& numbers) {
-  return {numbers.data(), Shape({static_cast<int64_t>(numbers.size())}), DType::kF64};
-}
-
-}  // namespace
 
 absl::StatusOr<CheckpointFolders> CheckpointFolders::Meet(ProcessGroup& communication,
                                                           const std::string& folder,
@@ -29,7 +22,7 @@ absl::StatusOr<CheckpointFolders> CheckpointFolders::Meet(ProcessGroup& communic
   for (int rank = 0; told.ok() && marked.ok() && rank <= me && first[me] == 0; ++rank) {
     if (rank == me || store.SeesMark(rank)) first[me] = rank + 1;
   }
-  if (told.ok()) told = communication.Sum("the folders of checkpoints", TensorOf(first));
+  if (told.ok()) told = communication.Sum("the folders of checkpoints", first);
   store.RemoveMark(me);
   // A rank that goes on may end the job, and leave another's mark behind.
   if (told.ok()) told = communication.Barrier();
@@ -85,17 +78,13 @@ std::vector<int> CheckpointFolders::KeptBy(int rank) const {
 absl::StatusOr<std::string> TextOfLeader(ProcessGroup& communication, std::string_view what,
                                          const std::string& text) {
   const bool leader = communication.rank() == 0;
-  std::vector<double> length = {leader ? static_cast<double>(text.size()) : 0};
-  RETURN_IF_ERROR(communication.Sum(what, TensorOf(length)));
-  std::vector<double> bytes(static_cast<size_t>(length[0]));
-  if (leader) {
-    std::ranges::transform(text, bytes.begin(),
-                           [](char c) { return static_cast<unsigned char>(c); });
+  Mail mail;
+  for (int rank = 1; leader && rank < communication.size(); ++rank) {
+    mail.outgoing.push_back({rank, text});
   }
-  RETURN_IF_ERROR(communication.Sum(what, TensorOf(bytes)));
-  std::string all(bytes.size(), '\0');
-  std::ranges::transform(bytes, all.begin(), [](double byte) { return static_cast<char>(byte); });
-  return all;
+  if (!leader) mail.incoming.push_back({0});
+  RETURN_IF_ERROR(communication.Wait(communication.Submit(what, &mail)).status());
+  return leader ? text : std::move(mail.incoming[0].bytes);
 }
 
 }  // namespace gyre

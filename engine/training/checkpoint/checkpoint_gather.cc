@@ -110,16 +110,10 @@ absl::StatusOr<std::vector<Message>> Gathering::ToLeader(const char* what, const
 
 absl::StatusOr<CheckpointDecision> Gathering::FromLeader(const char* what,
                                                          const CheckpointDecision& word) {
-  const std::string own = word.SerializeAsString();
-  Mail mail;
-  for (int rank = 1; me_ == 0 && rank < communication_.size(); ++rank) {
-    mail.outgoing.push_back({rank, own});
-  }
-  if (me_ != 0) mail.incoming.push_back({0});
-  RETURN_IF_ERROR(communication_.Wait(communication_.Submit(what, &mail)).status());
-  if (me_ == 0) return word;
+  ASSIGN_OR_RETURN(const std::string text,
+                   TextOfLeader(communication_, what, word.SerializeAsString()));
   CheckpointDecision heard;
-  if (heard.ParseFromString(mail.incoming[0].bytes)) return heard;
+  if (heard.ParseFromString(text)) return heard;
   return absl::InternalError(absl::StrCat(what, ": does not parse"));
 }
 
@@ -294,8 +288,7 @@ absl::StatusOr<std::optional<GatheredCheckpoint>> GatherCheckpoint(ProcessGroup&
   if (communication.size() == 1) return std::nullopt;
   std::error_code error;
   double there = fs::is_directory(root, error) ? 1 : 0;
-  RETURN_IF_ERROR(
-      communication.Sum("the folders that are there", {&there, Shape({1}), DType::kF64}));
+  RETURN_IF_ERROR(communication.Sum("the folders that are there", std::span(&there, 1)));
   if (there == 0) return std::nullopt;  // and none is made
   ASSIGN_OR_RETURN(const std::string token,
                    TextOfLeader(communication, "the name of marks in folders of checkpoints",

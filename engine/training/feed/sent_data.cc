@@ -172,8 +172,7 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
   // All end together, so that no folder is left.
   std::vector<double> failed(static_cast<size_t>(communication.size()));
   failed[static_cast<size_t>(communication.rank())] = own.ok() ? 0 : 1;
-  RETURN_IF_ERROR(communication.Sum("folders of sent data",
-                                    {failed.data(), Shape({communication.size()}), DType::kF64}));
+  RETURN_IF_ERROR(communication.Sum("folders of sent data", failed));
   RETURN_IF_ERROR(Advised(own.status()));
   if (const auto first = std::ranges::find(failed, 1.0); first != failed.end()) {
     return Advised(absl::FailedPreconditionError(absl::StrCat(

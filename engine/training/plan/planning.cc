@@ -61,8 +61,7 @@ absl::StatusOr<LargestBatch> Planning::Largest(const TrainerConfig& config, bool
 absl::StatusOr<int> Planning::Count(bool here) const {
   double count = here ? 1 : 0;
   if (communication.size() > 1) {
-    RETURN_IF_ERROR(
-        communication.Sum("ranks whose memory suffices", {&count, Shape({1}), DType::kF64}));
+    RETURN_IF_ERROR(communication.Sum("ranks whose memory suffices", std::span(&count, 1)));
   }
   return static_cast<int>(count);
 }

@@ -24,10 +24,6 @@ constexpr std::chrono::milliseconds kPause(100);
 constexpr std::chrono::milliseconds kBetweenLooks(250);
 constexpr int kLooks = 6;
 
-Tensor TensorOf(std::vector<double>& numbers) {
-  return {numbers.data(), Shape({static_cast<int64_t>(numbers.size())}), DType::kF64};
-}
-
 }  // namespace
 
 void RunState::Advance() {
@@ -163,7 +159,7 @@ absl::Status RunState::FinishSaving() {
     RETURN_IF_ERROR(CheckSaving());
     std::vector<double> numbers;
     AppendTo(numbers);
-    RETURN_IF_ERROR(communication_.Sum("the parts of a checkpoint", TensorOf(numbers)));
+    RETURN_IF_ERROR(communication_.Sum("the parts of a checkpoint", numbers));
     Take(numbers);
   }
   RETURN_IF_ERROR(

@@ -164,8 +164,7 @@ absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& 
   }
   std::vector<double> sums;
   for (const Metric& m : totals) sums.insert(sums.end(), {m.sum, m.count});
-  RETURN_IF_ERROR(communication.Sum(
-      "test metrics", {sums.data(), Shape({static_cast<int64_t>(sums.size())}), DType::kF64}));
+  RETURN_IF_ERROR(communication.Sum("test metrics", sums));
   totals = MetricsOf(spec);
   AddSums(sums.data(), totals);
   for (const Tensor& of_node : records.all()) {

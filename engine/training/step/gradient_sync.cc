@@ -241,9 +241,8 @@ absl::Status GradientSync::AddSumsOfParts() {
   for (size_t i = 0; i < sums_of_parts_.size(); ++i) {
     if (i < own || i >= own + buckets_.size()) sums_of_parts_[i] = 0;
   }
-  const Shape shape({static_cast<int64_t>(sums_of_parts_.size())});
-  RETURN_IF_ERROR(communication_.Sum("sums of squares of parts of gradient buckets",
-                                     {sums_of_parts_.data(), shape, DType::kF64}));
+  RETURN_IF_ERROR(
+      communication_.Sum("sums of squares of parts of gradient buckets", sums_of_parts_));
   // Added in the order of ranks, as whole sums are.  The last step's upload is over, as above.
   for (size_t b = 0; b < buckets_.size(); ++b) {
     double sum = 0;

@@ -116,8 +116,7 @@ class SeveralFolders : public testing::Test {
       ASSERT_EQ(copies.Pack(store, step), absl::OkStatus());
       std::vector<double> numbers;
       parts.AppendTo(numbers);
-      ASSERT_TRUE(
-          group.Sum("parts", {numbers.data(), Shape({int64_t(numbers.size())}), DType::kF64}).ok());
+      ASSERT_TRUE(group.Sum("parts", numbers).ok());
       parts.Take(numbers);
       copies.Send();
       ASSERT_EQ(copies.Collect(/*wait=*/true), absl::OkStatus());

@@ -167,8 +167,7 @@ void TrainRank(const Options& o, ProcessGroup& communication, Outcome& outcome) 
     const absl::StatusOr<Tensor> metrics = step->Finish();
     ASSERT_TRUE(metrics.ok()) << metrics.status();
     std::vector<double> sums(metrics->as<double>(), metrics->as<double>() + 1);
-    ASSERT_TRUE(
-        communication.Sum("loss", {sums.data(), Shape{std::ssize(sums)}, DType::kF64}).ok());
+    ASSERT_TRUE(communication.Sum("loss", sums).ok());
     outcome.losses.push_back(sums[0]);
   };
   for (int64_t i = 0; i < std::ssize(batches); ++i) {
