@@ -1,5 +1,4 @@
-#include "engine/training/net/infer/conversion.h"
-
+#include "engine/training/net/infer/inference_passes.h"
 #include "engine/training/net/infer/net_kernels.h"
 #include "layers/interface/infer.h"
 

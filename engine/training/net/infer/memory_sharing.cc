@@ -1,9 +1,8 @@
-#include "engine/training/net/infer/memory_sharing.h"
-
 #include <algorithm>
 #include <vector>
 
 #include "engine/runtime/check.h"
+#include "engine/training/net/infer/inference_passes.h"
 
 namespace gyre {
 namespace {

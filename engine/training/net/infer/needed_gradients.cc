@@ -1,9 +1,8 @@
-#include "engine/training/net/infer/needed_gradients.h"
-
 #include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "engine/training/net/infer/inference_passes.h"
 
 namespace gyre {
 

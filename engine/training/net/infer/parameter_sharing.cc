@@ -1,9 +1,8 @@
-#include "engine/training/net/infer/parameter_sharing.h"
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/training/net/infer/inference_passes.h"
 
 namespace gyre {
 namespace {

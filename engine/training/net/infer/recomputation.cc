@@ -1,8 +1,8 @@
-#include "engine/training/net/infer/recomputation.h"
-
 #include <algorithm>
 #include <span>
 #include <vector>
+
+#include "engine/training/net/infer/inference_passes.h"
 
 namespace gyre {
 namespace {

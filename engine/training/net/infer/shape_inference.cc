@@ -11,11 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/runtime/random.h"
 #include "engine/training/net/infer/activation_fusion.h"
-#include "engine/training/net/infer/conversion.h"
-#include "engine/training/net/infer/memory_sharing.h"
-#include "engine/training/net/infer/needed_gradients.h"
-#include "engine/training/net/infer/parameter_sharing.h"
-#include "engine/training/net/infer/recomputation.h"
+#include "engine/training/net/infer/inference_passes.h"
 #include "layers/factory.h"
 
 namespace gyre {

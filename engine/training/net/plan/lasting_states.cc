@@ -1,8 +1,7 @@
-#include "engine/training/net/plan/lasting_states.h"
-
 #include "absl/strings/str_cat.h"
 #include "engine/data/batches/batch.h"
 #include "engine/runtime/math.h"
+#include "engine/training/net/plan/net_trace.h"
 #include "engine/training/step_scalars.h"
 
 namespace gyre {

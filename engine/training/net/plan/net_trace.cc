@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "engine/training/net/plan/lasting_states.h"
 
 namespace gyre {
 namespace {

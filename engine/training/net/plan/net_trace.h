@@ -100,5 +100,19 @@ struct TraceInput {
 // The states that nets of a run share come first.  They depend only on `parameters`, `slots`,
 // `homes` and the run's shape, so all nets agree on their offsets.
 NetTrace TraceNet(const TraceInput& input);
+// Its beginning.  Adds the states that outlive an iteration, or are used outside of its steps:
+// parameters, optimizer slots, gradients over batches, carried rows, batches ahead, tables' states
+// and the step's block.  AddGradients adds the only other persistent ones.
+void AddLastingStates(const TraceInput& input, NetTrace& trace);
+
+// Returns OptimizerSlots::tile_elements, so that layers alone set the least device memory.  A
+// bucket has the fewest tiles, up to kMostTiles, for which an update touches no more than the
+// largest other step.  It has kMostTiles if its gradient and parameters alone exceed that.  A
+// table's bucket is not cut, as its update visits all rows. Precondition: the trace is of a
+// training net of one rank, with uncut updates.
+inline constexpr int kMostTiles = 32;
+std::vector<int64_t> UpdateTiles(const NetTrace& trace, const OptimizerSlots& slots,
+                                 const GradientOrder& order, const ParameterSet& parameters,
+                                 std::span<const TouchedTable> tables);
 
 }  // namespace gyre

@@ -1,7 +1,6 @@
-#include "engine/training/net/plan/update_tiles.h"
-
 #include <algorithm>
 
+#include "engine/training/net/plan/net_trace.h"
 #include "memory/planner/paging_plan.h"
 #include "memory/resident/memory_plan.h"
 

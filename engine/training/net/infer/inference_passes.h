@@ -1,0 +1,36 @@
+// inference_passes.h: what InferNet asks of the rest of its room.  Private to it.
+#pragma once
+
+#include <memory>
+
+#include "engine/training/net/infer/net_spec.h"
+
+namespace gyre {
+
+// The net's own layer that changes the precision of a value and of its gradient.  It takes one
+// input of a real type.  Each element is rounded once.
+std::unique_ptr<Layer> NewConversion(DType to);
+
+// Finds each state's parameter, which layers share by name, and nets by layer.  Fills
+// node.parameters.  With `makes_them`, missing parameters are added to `parameters`.
+// Errors: InvalidArgument for
+//   two parameters of one name in a layer, or of different shape, type, storage or multipliers
+//   a second parameter of a name that gives another initializer
+//   a state that is missing, or whose size or storage is not that of the net which made it
+absl::Status BindParameters(bool makes_them, NetNode& node, ParameterSet& parameters);
+
+// Clears NetValue::needs_gradient of values that no loss depends on, and sets NetNode::backward.
+// Errors: InvalidArgument if there is no loss or trained parameter, or if no loss depends on one.
+absl::Status FindNeededGradients(const Parsed<NetConfig>& config, NetSpec& net);
+
+// Sets NetValue::memory and memory_offset.  A view, or an activation applied by its producer,
+// shares its input's memory.  An in-place layer's output does so unless backward or a later layer
+// reads that memory.  An input with Alias::input_is_part moves into the output.
+void ShareMemory(NetSpec& net);
+
+// Sets NetNode::recomputed of cheap layers, together for all outputs that share one memory.
+// Backward must read that memory with much more work than recomputation takes, and the layers'
+// inputs must be stored anyway.  Precondition: ShareMemory.
+void ChooseRecomputed(NetSpec& net);
+
+}  // namespace gyre
