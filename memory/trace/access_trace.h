@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gyre {
@@ -54,6 +55,12 @@ struct AccessTrace {
   std::vector<TraceState> states;
   std::vector<TraceStep> steps;
   std::string of = {};  // the trace's owner in errors, such as "the test"; "": not named
+
+  // Returns the state's index.
+  int Add(TraceState state) {
+    states.push_back(std::move(state));
+    return static_cast<int>(states.size()) - 1;
+  }
 };
 
 }  // namespace gyre

@@ -182,15 +182,13 @@ absl::Status Model::SetParameter(Stream& stream, size_t index, std::span<const s
                            : Upload(stream, bytes, to));
   }
   if (!plan_.has_master(index)) return absl::OkStatus();
-  const GradientOrder& order = plan_.train->order;
-  const auto gradient =
-      std::ranges::find(order.gradients, static_cast<int>(index), &BucketedGradient::parameter);
-  const ElementRange own = UpdatedPart(*plan_.train, gradient->bucket);
-  const int64_t begin = std::max(own.begin, gradient->at);
-  const int64_t end = std::min(own.end, gradient->at + parameter.storage_elements());
+  const BucketedGradient& gradient = GradientOf(plan_.train->order, static_cast<int>(index));
+  const ElementRange own = UpdatedPart(*plan_.train, gradient.bucket);
+  const int64_t begin = std::max(own.begin, gradient.at);
+  const int64_t end = std::min(own.end, gradient.at + parameter.storage_elements());
   if (begin >= end) return absl::OkStatus();
-  return SetSlot(stream, gradient->bucket, plan_.train->slots.kinds(), begin - own.begin,
-                 bytes.subspan(static_cast<size_t>(begin - gradient->at) * sizeof(float),
+  return SetSlot(stream, gradient.bucket, plan_.train->slots.kinds(), begin - own.begin,
+                 bytes.subspan(static_cast<size_t>(begin - gradient.at) * sizeof(float),
                                static_cast<size_t>(end - begin) * sizeof(float)));
 }
 
@@ -297,7 +295,7 @@ absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFiles& opt
     const Parameter& parameter = plan_.parameters.all()[piece.parameter];
     const size_t element = SizeOf(FileDType(parameter));
     for (int kind = 0; kind < plan_.train->slots.kinds(); ++kind) {
-      const std::string suffix = absl::StrCat(".", plan_.options.slots[kind]);
+      const std::string suffix = absl::StrCat(".", plan_.train->slots.names[kind]);
       std::vector<std::string> names;
       for (const CanonicalPart& part : parameter.spec.parts) {
         names.push_back(CanonicalName(parameter, part, suffix));
@@ -375,7 +373,8 @@ absl::Status Model::CopySlot(Stream& stream, int bucket, int kind, std::byte* to
   if (!shape.shard_optimizer) return absl::OkStatus();
   RETURN_IF_ERROR(stream.Synchronize());
   const std::string what = absl::StrCat(
-      "parts of ", kind < plan_.train->slots.kinds() ? plan_.options.slots[kind] : "the masters",
+      "parts of ",
+      kind < plan_.train->slots.kinds() ? plan_.train->slots.names[kind] : "the masters",
       " of bucket ", bucket, ", ", whole.elements());
   // Parts that an allgather does not know: added to the others' zeros.
   if (!equal_parts) return communication_->Sum(what, whole);
@@ -404,7 +403,8 @@ absl::Status Model::UnpackState(std::span<std::byte> copy, UnpackedState& state)
   }
   for (const ModelPlan::Slot& slot : plan_.saved_slots()) {
     if (slot.writer != rank) continue;
-    const std::string suffix = slot.master ? "" : absl::StrCat(".", plan_.options.slots[slot.kind]);
+    const std::string suffix =
+        slot.master ? "" : absl::StrCat(".", plan_.train->slots.names[slot.kind]);
     RETURN_IF_ERROR(UnpackSlot(slot.bucket, take(slot.bytes), suffix,
                                slot.master ? state.weights : state.optimizer));
   }
@@ -440,16 +440,15 @@ absl::Status Model::ReadValue(Stream& stream, size_t index, Storage& storage,
     return UnpackValue(parameter, std::span(storage.bytes), value);
   }
   const GradientOrder& order = plan_.train->order;
-  const auto gradient =
-      std::ranges::find(order.gradients, static_cast<int>(index), &BucketedGradient::parameter);
-  if (storage.bucket != gradient->bucket) {
-    storage.bucket = gradient->bucket;
+  const BucketedGradient& gradient = GradientOf(order, static_cast<int>(index));
+  if (storage.bucket != gradient.bucket) {
+    storage.bucket = gradient.bucket;
     storage.bytes.resize(static_cast<size_t>(order.elements[storage.bucket]) * sizeof(float));
     RETURN_IF_ERROR(
         CopySlot(stream, storage.bucket, plan_.train->slots.kinds(), storage.bytes.data()));
     RETURN_IF_ERROR(stream.Synchronize());
   }
-  const size_t at = static_cast<size_t>(gradient->at) * sizeof(float);
+  const size_t at = static_cast<size_t>(gradient.at) * sizeof(float);
   return UnpackParameter(parameter, std::span(storage.bytes).subspan(at, MasterBytes(parameter)),
                          "", value);
 }

@@ -418,7 +418,7 @@ ServerBytes ModelPlan::server_bytes(bool paged) const {
 size_t ModelPlan::slot_bytes() const {
   size_t bytes = 0;
   for (size_t b = 0; b < train->order.buckets.size(); ++b) {
-    bytes += options.slots.size() * train->slots.bytes(b);
+    bytes += train->slots.kinds() * train->slots.bytes(b);
   }
   return bytes;
 }

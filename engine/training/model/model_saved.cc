@@ -118,7 +118,7 @@ absl::Status CheckLoad(const ModelPlan& plan, const TensorFile& weights,
   for (const BucketedGradient& gradient : plan.train->order.gradients) {
     const Parameter& parameter = plan.parameters.all()[gradient.parameter];
     for (int kind = 0; kind < plan.train->slots.kinds(); ++kind) {
-      const std::string suffix = absl::StrCat(".", plan.options.slots[kind]);
+      const std::string suffix = absl::StrCat(".", plan.train->slots.names[kind]);
       for (const CanonicalPart& part : parameter.spec.parts) {
         const auto entry = optimizer->entries().find(CanonicalName(parameter, part, suffix));
         Tensor stored;

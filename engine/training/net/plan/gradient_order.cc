@@ -26,8 +26,7 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
     return parameters.all()[order.gradients[g].parameter].spec.dtype;
   };
   const auto is_table = [&](size_t g) {
-    return std::ranges::find(tables, order.gradients[g].parameter, &TouchedTable::parameter) !=
-           tables.end();
+    return TableOf(tables, order.gradients[g].parameter) != nullptr;
   };
   for (size_t first = 0, last = 0; first < bytes.size(); first = last) {
     last = first + 1;
@@ -55,6 +54,10 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
     order.elements.push_back(static_cast<int64_t>(end / element));
   }
   return order;
+}
+
+const BucketedGradient& GradientOf(const GradientOrder& order, int parameter) {
+  return *std::ranges::find(order.gradients, parameter, &BucketedGradient::parameter);
 }
 
 std::vector<ParameterRange> PiecesIn(const GradientOrder& order, const ParameterSet& parameters,

@@ -39,6 +39,8 @@ struct GradientOrder {
 inline int FirstUser(const GradientOrder& order, size_t bucket) {
   return order.gradients[order.buckets[bucket].last - 1].node;
 }
+// The gradient of a trained parameter.
+const BucketedGradient& GradientOf(const GradientOrder& order, int parameter);
 GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
                              std::span<const TouchedTable> tables, size_t bucket_bytes,
                              bool fit_buckets);

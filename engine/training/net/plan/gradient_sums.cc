@@ -33,11 +33,6 @@ class Gradients {
   }
 
  private:
-  int AddState(TraceState state) {
-    trace_.states.push_back(std::move(state));
-    return static_cast<int>(trace_.states.size()) - 1;
-  }
-
   // With several batches a step, their mean stays from one to the next.
   bool accumulates() const { return net_.shape.accumulate > 1; }
   bool KeepsMean(size_t b) const {
@@ -61,14 +56,14 @@ class Gradients {
           state.view_of = places_[b].view_of;
           state.view_offset = static_cast<size_t>(gradient.at) * SizeOf(order_.dtypes[b]);
         }
-        g_.parameters[gradient.parameter] = AddState(std::move(state));
+        g_.parameters[gradient.parameter] = trace_.Add(std::move(state));
         if (!accumulates()) continue;
         const size_t elements = parameter.spec.size_bytes() / SizeOf(order_.dtypes[b]);
         g_.means[gradient.parameter] =
             KeepsMean(b) ? g_.parameters[gradient.parameter]
-                         : AddState({.name = absl::StrCat("mean gradient of ", parameter.name()),
-                                     .bytes = elements * sizeof(float),
-                                     .persistent = true});
+                         : trace_.Add({.name = absl::StrCat("mean gradient of ", parameter.name()),
+                                       .bytes = elements * sizeof(float),
+                                       .persistent = true});
       }
     }
   }
@@ -83,7 +78,7 @@ class Gradients {
     if (one_source && !writers.empty()) {
       Share(net_.nodes[writers[0]], v, /*also_in_place=*/true, state);
     }
-    const int total = g_.values[v] = AddState(std::move(state));
+    const int total = g_.values[v] = trace_.Add(std::move(state));
     if (one_source) {
       if (!writers.empty()) PlaceParts(net_.nodes[writers[0]], v, total);
       return;
@@ -94,7 +89,7 @@ class Gradients {
       TraceState partial{.name = absl::StrCat(name, " from ", net_.nodes[writer].config->name()),
                          .bytes = value.bytes()};
       Share(net_.nodes[writer], v, /*also_in_place=*/false, partial);
-      partials_[v].push_back(AddState(std::move(partial)));
+      partials_[v].push_back(trace_.Add(std::move(partial)));
       PlaceParts(net_.nodes[writer], v, partials_[v].back());
     }
     if (partials_[v].empty()) return;
@@ -205,9 +200,9 @@ class Gradients {
     const int total = g_.parameters[p];
     if (total < 0 || (users_[p].last == n && !accumulates())) return total;
     const Parameter& parameter = parameters_.all()[p];
-    const int partial = AddState({.name = absl::StrCat("gradient of ", parameter.name(), " from ",
-                                                       net_.nodes[n].config->name()),
-                                  .bytes = parameter.spec.size_bytes()});
+    const int partial = trace_.Add({.name = absl::StrCat("gradient of ", parameter.name(), " from ",
+                                                         net_.nodes[n].config->name()),
+                                    .bytes = parameter.spec.size_bytes()});
     // Users come in the net's order, so the first makes the sum, which follows its backward.
     std::vector<GradientSum>& sums = g_.after[users_[p].first];
     auto sum = std::ranges::find(sums, total, &GradientSum::total);

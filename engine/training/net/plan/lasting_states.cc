@@ -21,10 +21,7 @@ class LastingStates {
   }
 
  private:
-  int AddState(TraceState state) {
-    t_.trace.states.push_back(std::move(state));
-    return static_cast<int>(t_.trace.states.size()) - 1;
-  }
+  int AddState(TraceState state) { return t_.trace.Add(std::move(state)); }
 
   void AddPersistent() {
     t_.parameters.resize(in_.parameters.all().size());

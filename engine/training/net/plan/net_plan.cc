@@ -119,9 +119,7 @@ std::vector<TableSpec> ServerTables(const NetPlan& plan) {
 
 const TouchedTable* TableOf(const NetPlan& plan, int bucket) {
   const GradientOrder& order = plan.order;
-  const int parameter = order.gradients[order.buckets[bucket].first].parameter;
-  const auto table = std::ranges::find(plan.tables, parameter, &TouchedTable::parameter);
-  return table == plan.tables.end() ? nullptr : &*table;
+  return TableOf(plan.tables, order.gradients[order.buckets[bucket].first].parameter);
 }
 
 size_t RowBytes(const NetPlan& plan) {

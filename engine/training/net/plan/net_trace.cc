@@ -58,10 +58,7 @@ class Tracer {
   }
 
  private:
-  int AddState(TraceState state) {
-    t_.trace.states.push_back(std::move(state));
-    return static_cast<int>(t_.trace.states.size()) - 1;
-  }
+  int AddState(TraceState state) { return t_.trace.Add(std::move(state)); }
 
   // index: receives the step's number.
   TraceStep& AddStep(std::string name, int& index) {
@@ -386,8 +383,7 @@ class Tracer {
   // Whether the bucket's update depends on nothing that only the device knows.
   bool CanBeOnHost(size_t b) const {
     const int first = order_.gradients[order_.buckets[b].first].parameter;
-    return UpdatesAtOnce(net_.shape) &&
-           std::ranges::find(in_.tables, first, &TouchedTable::parameter) == in_.tables.end();
+    return UpdatesAtOnce(net_.shape) && TableOf(in_.tables, first) == nullptr;
   }
 
   // Adds the next bucket's update, and returns the bucket.

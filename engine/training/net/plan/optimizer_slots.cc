@@ -17,12 +17,11 @@ std::vector<std::vector<int>> AddSlots(const OptimizerSlots& slots, bool pinned,
       const std::string what =
           array < slots.kinds() ? absl::StrReplaceAll(slots.names[array], {{"_", " "}}) : "masters";
       for (int tile = 0; tile < slots.tiles(b); ++tile) {
-        states[b].push_back(static_cast<int>(trace.states.size()));
-        trace.states.push_back(
+        states[b].push_back(trace.Add(
             {.name = absl::StrCat(what, " of bucket ", b, slots.tile_name(b, tile)),
              .bytes = static_cast<size_t>(slots.tile(b, tile).count()) * SizeOf(slots.dtype(b)),
              .persistent = true,
-             .pinned = pinned});
+             .pinned = pinned}));
       }
     }
   }

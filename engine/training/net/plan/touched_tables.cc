@@ -19,6 +19,11 @@ std::vector<ParameterUsers> UsersOfParameters(const NetSpec& net, size_t paramet
   return users;
 }
 
+const TouchedTable* TableOf(std::span<const TouchedTable> tables, int parameter) {
+  const auto found = std::ranges::find(tables, parameter, &TouchedTable::parameter);
+  return found == tables.end() ? nullptr : &*found;
+}
+
 absl::StatusOr<std::vector<TouchedTable>> TouchedTables(const Parsed<NetConfig>& config,
                                                         const NetSpec& net,
                                                         const ParameterSet& parameters,

@@ -2,6 +2,7 @@
 // Only these rows may be sent and, if the table is lazy or the optimizer has no state, updated.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "engine/training/net/infer/net_spec.h"
@@ -23,6 +24,9 @@ struct TouchedTable {
   int64_t step_indices = 0;     // of all batches of a step
   bool sent_by_rows = false;    // else the whole gradient is summed
 };
+
+// The parameter's table, or null.
+const TouchedTable* TableOf(std::span<const TouchedTable> tables, int parameter);
 
 // Rows are sent if all ranks', with repetitions, are at most 1/kWorthwhilePart of the table.  On
 // one host, rows take some eight passes (to pinned memory, to all ranks, added, and back).  A

@@ -19,9 +19,7 @@ std::vector<int64_t> UpdateTiles(const NetTrace& trace, const OptimizerSlots& sl
   std::vector<int64_t> tiles = slots.elements;
   for (size_t b = 0; b < tiles.size(); ++b) {
     const int first = order.gradients[order.buckets[b].first].parameter;
-    const bool is_table =
-        std::ranges::find(tables, first, &TouchedTable::parameter) != tables.end();
-    if (is_table || slots.arrays(b) == 0 || tiles[b] == 0) continue;
+    if (TableOf(tables, first) || slots.arrays(b) == 0 || tiles[b] == 0) continue;
     size_t bytes = RoundUp(order.buckets[b].bytes, kPlanAlignment);
     for (int g = order.buckets[b].first; g < order.buckets[b].last; ++g) {
       const StateSpec& spec = parameters.all()[order.gradients[g].parameter].spec;
