@@ -3,19 +3,20 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "distributed/collectives/algorithms/direct_ranges.h"
+#include "distributed/collectives/reduction.h"
 #include "distributed/parameter_server/tables.h"
-#include "distributed/server_shards.h"
 #include "engine/data/batches/decoder.h"
 #include "engine/runtime/dtype.h"
 #include "models/schema/layer.pb.h"
 
 namespace gyre {
+
+class NetConfig;
+class TrainerConfig;
 
 // The factor of the loss's gradient.  Updates divide by it.
 struct LossScale {
@@ -67,20 +68,7 @@ struct RunShape {
   int shares() const { return server && server->sync != Sync::kBsp ? workers() : 1; }
 
   // By rank, the range of a bucket that it updates.
-  std::vector<ElementRange> PartsOf(int64_t elements, DType dtype) const {
-    if (!shard_optimizer) return std::vector<ElementRange>(ranks, {0, elements});
-    std::vector<ElementRange> parts;
-    for (int of_rank = 0; of_rank < ranks; ++of_rank) {
-      parts.push_back(ServerShard(elements, workers(), ranks - workers(), of_rank));
-    }
-    if (workers() == ranks || !gated() || server->sync != Sync::kBsp) return parts;
-    const std::vector<ElementRange> pieces = MeasuredRanges(elements, dtype);
-    for (ElementRange& part : parts) {
-      part = {NearestEnd(pieces, part.begin), NearestEnd(pieces, part.end)};
-    }
-    return parts;
-  }
-
+  std::vector<ElementRange> PartsOf(int64_t elements, DType dtype) const;
   // Whether updates must wait for all gradients.
   bool gated() const { return clip_norm.has_value() || loss_scale.dynamic(); }
   // Whether each worker of a server clips and skips its own gradients before it sends them.
@@ -91,20 +79,15 @@ struct RunShape {
   // The wire type of a server's bucket.  A single worker rounds nothing.
   DType SentAs(DType dtype) const { return dtype == DType::kF32 && workers() > 1 ? wire : dtype; }
   // A bucket's sum of squares is the sum over these ranges.  Each has one owner.
-  std::vector<ElementRange> MeasuredRanges(int64_t elements, DType dtype) const {
-    if (workers() == 1) return {{0, elements}};
-    return DirectRanges(elements, SizeOf(SentAs(dtype)), workers());
-  }
-
- private:
-  static int64_t NearestEnd(const std::vector<ElementRange>& pieces, int64_t at) {
-    int64_t nearest = 0;
-    for (const ElementRange& piece : pieces) {
-      if (std::abs(piece.end - at) < std::abs(nearest - at)) nearest = piece.end;
-    }
-    return nearest;
-  }
+  std::vector<ElementRange> MeasuredRanges(int64_t elements, DType dtype) const;
 };
+
+// The trainer's settings.  The planner sets `local`.
+RunShape ShapeOf(const TrainerConfig& config, const NetConfig& net, int rank, int ranks);
+// The precision of layers without one of their own.
+DType PrecisionOf(const TrainerConfig& config, const NetConfig& net);
+// The wire type that the text names.
+DType WireOf(const TrainerConfig& config);
 
 // Whether an update follows the backward step that completes its gradients.  One rank only.
 inline bool UpdatesAtOnce(const RunShape& shape) { return shape.ranks == 1 && !shape.gated(); }

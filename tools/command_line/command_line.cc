@@ -308,7 +308,7 @@ absl::StatusOr<ConfigFiles> ReadFiles(const std::string& trainer_path,
     config.mutable_distributed()->set_allreduce("direct");
   }
   files.allreduce.algorithm = config.distributed().allreduce();
-  const DType sent_as = DTypeOf(config.distributed().wire());
+  const DType sent_as = WireOf(config);
   absl::Status wire;
   if (config.distributed().sync() == DistributedConfig::ALLREDUCE) {  // else of what is no sum
     files.allreduce.wire = sent_as;

@@ -28,8 +28,6 @@ class CheckpointShards {
   CheckpointShards(const std::vector<std::vector<std::string>>& files_of_rank, int rank,
                    bool copied);
 
-  bool copied() const { return copied_; }
-
   void Wrote(const std::string& file, uint32_t crc32);
   // Records this rank's stage: kCopied, or on rank 0 kPublished.
   void Reached(CheckpointStage stage);
@@ -53,7 +51,7 @@ class CheckpointShards {
   // Records that no further sums will come.
   void GiveUp();
   bool given_up() const;
-  std::vector<std::string> names() const { return names_; }
+  const std::vector<std::string>& names() const { return names_; }
   // Precondition: reached(kWritten).
   std::map<std::string, uint32_t> crc32_of_file() const;
 

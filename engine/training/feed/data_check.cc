@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/data/batches/decoder.h"
 #include "engine/data/files/atomic_file.h"
+#include "engine/training/feed/data_feed.h"
 
 namespace gyre {
 namespace {
@@ -42,9 +43,7 @@ std::vector<LabelRange> RangesOf(const NetSpec& net, int input) {
   for (const NetNode& node : net.nodes) {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const StateSpec& state = node.spec.states[i];
-      const NetValue& value = net.values[node.inputs[i]];
-      const bool whole = value.memory == input && value.bytes() == net.values[input].bytes();
-      if (!whole || state.largest < 0) continue;
+      if (net.InputViewedBy(node.inputs[i]) != input || state.largest < 0) continue;
       ranges.push_back(
           {node.where, node.config->name(), state.name, state.largest, IgnoredBy(*node.config)});
     }
@@ -59,9 +58,7 @@ class CheckedInput {
       : dataset_(dataset),
         what_(what),
         fed_(net.feed.inputs[static_cast<size_t>(input)]),
-        index_(
-            static_cast<size_t>(std::ranges::find(dataset.arrays(), fed_.name, &DataArray::input) -
-                                dataset.arrays().begin())),
+        index_(ArrayOf(dataset, fed_.name)),
         array_(dataset.arrays()[index_]),
         ranges_(RangesOf(net.spec, input)),
         dtype_(fed_.label ? DType::kI32 : AccumulateDType(net.spec.shape.compute)),

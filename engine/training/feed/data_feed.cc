@@ -16,12 +16,6 @@ namespace {
 // The input, if there is one, that takes how long each text is.
 constexpr char kLength[] = "length";
 
-// The data set's array for an input; null: there is none.
-const DataArray* ArrayFor(const Dataset& dataset, const std::string& input) {
-  const auto found = std::ranges::find(dataset.arrays(), input, &DataArray::input);
-  return found == dataset.arrays().end() ? nullptr : &*found;
-}
-
 std::string QuotedInputs(const Dataset& dataset) {
   return absl::StrJoin(dataset.arrays(), ", ", [](std::string* text, const DataArray& array) {
     absl::StrAppend(text, "\"", array.input, "\"");
@@ -43,13 +37,13 @@ class FeedMaker {
   // Each input is fed, and no array is left over, but of `idx`, which has both.
   absl::Status Match(const Dataset& dataset, const DatasetConfig& config, const char* field) {
     for (const InputConfig& input : net_.message->input()) {
-      const DataArray* array = ArrayFor(dataset, input.name());
+      const size_t array = ArrayOf(dataset, input.name());
       const absl::Status status =
-          array == nullptr
+          array == dataset.arrays().size()
               ? absl::InvalidArgumentError(absl::StrFormat(
                     "nothing feeds it; data.%s feeds %s%s", field, QuotedInputs(dataset),
                     config.has_idx() ? " (data.image_input and data.label_input)" : ""))
-              : CheckArray(input, *array);
+              : CheckArray(input, dataset.arrays()[array]);
       if (!status.ok()) {
         return Annotate(
             status, absl::StrFormat("%s: input \"%s\"", net_.source->Where(input), input.name()));
@@ -57,7 +51,8 @@ class FeedMaker {
     }
     // Bytes may come as such where they do in each data set.
     for (FedInput& fed : feed_.inputs) {
-      const bool bytes = !fed.label && ArrayFor(dataset, fed.name)->dtype == DType::kU8;
+      const DType stored = dataset.arrays()[ArrayOf(dataset, fed.name)].dtype;
+      const bool bytes = !fed.label && stored == DType::kU8;
       if (bytes && !matched_) fed.pixel_values = PixelValues(fed.normalization);
       if (!bytes) fed.pixel_values.clear();
     }
@@ -213,6 +208,11 @@ class FeedMaker {
 
 }  // namespace
 
+size_t ArrayOf(const Dataset& dataset, const std::string& input) {
+  const std::vector<DataArray>& arrays = dataset.arrays();
+  return static_cast<size_t>(std::ranges::find(arrays, input, &DataArray::input) - arrays.begin());
+}
+
 bool IsPadded(const Dataset& dataset) {
   return std::ranges::any_of(dataset.arrays(), [&](const DataArray& array) {
     return array.shape.rank() > 0 &&
@@ -294,7 +294,7 @@ std::string SampledDigestOf(const Dataset& dataset, const Feed& feed) {
   constexpr int64_t kSamples = 64;
   std::string bytes = absl::StrCat(dataset.size());
   for (const FedInput& fed : feed.inputs) {
-    const Shape& shape = ArrayFor(dataset, fed.name)->shape;
+    const Shape& shape = dataset.arrays()[ArrayOf(dataset, fed.name)].shape;
     if (!fed.label || shape.rank() > 0) absl::StrAppend(&bytes, " ", shape.ToString());
   }
   for (int64_t i = 0; i < std::min(kSamples, dataset.size()); ++i) {
@@ -302,17 +302,17 @@ std::string SampledDigestOf(const Dataset& dataset, const Feed& feed) {
     std::string labels, values;
     bool readable = true;
     for (const FedInput& fed : feed.inputs) {
-      const DataArray* array = ArrayFor(dataset, fed.name);
-      const absl::StatusOr<Tensor> stored =
-          dataset.Read(sample, static_cast<size_t>(array - dataset.arrays().data()));
+      const size_t index = ArrayOf(dataset, fed.name);
+      const DataArray& array = dataset.arrays()[index];
+      const absl::StatusOr<Tensor> stored = dataset.Read(sample, index);
       // One that cannot be read is met again in training, if it counts.
       readable = readable && stored.ok();
       if (!stored.ok()) continue;
       const DType dtype = fed.label ? DType::kI32 : DType::kF32;
-      std::vector<std::byte> memory(static_cast<size_t>(array->shape.elements()) * SizeOf(dtype));
-      const Tensor decoded{memory.data(), array->shape, dtype};
+      std::vector<std::byte> memory(static_cast<size_t>(array.shape.elements()) * SizeOf(dtype));
+      const Tensor decoded{memory.data(), array.shape, dtype};
       // Nor is what cannot be trained on told here.
-      Decoder(array->dtype, dtype, fed.normalization).Decode(*stored, {}, decoded).IgnoreError();
+      Decoder(array.dtype, dtype, fed.normalization).Decode(*stored, {}, decoded).IgnoreError();
       if (fed.label) {
         const int32_t* first = decoded.as<int32_t>();
         absl::StrAppend(&labels, absl::StrJoin(first, first + decoded.elements(), ","));
@@ -327,58 +327,6 @@ std::string SampledDigestOf(const Dataset& dataset, const Feed& feed) {
 }
 
 int64_t SamplesAStep(const TrainerConfig& config) { return config.batch() * config.accumulate(); }
-
-namespace {
-
-LossScale LossScaleOf(const LossScaleConfig& config) {
-  if (config.has_fixed()) return {.initial = config.fixed()};
-  if (!config.has_dynamic()) return {};
-  return {config.dynamic().initial(), config.dynamic().growth_interval()};
-}
-
-}  // namespace
-
-DType PrecisionOf(const TrainerConfig& config, const NetConfig& net) {
-  return DTypeOf(config.has_precision() ? config.precision() : net.precision());
-}
-
-DType DTypeOf(DistributedConfig::Wire wire) {
-  if (wire == DistributedConfig::F16) return DType::kF16;
-  return wire == DistributedConfig::BF16 ? DType::kBF16 : DType::kF32;
-}
-
-namespace {
-
-std::optional<RunShape::Server> ServerOf(const DistributedConfig& config, int ranks) {
-  if (ranks == 1 || config.sync() == DistributedConfig::ALLREDUCE) return std::nullopt;
-  const Sync sync = config.sync() == DistributedConfig::BSP   ? Sync::kBsp
-                    : config.sync() == DistributedConfig::SSP ? Sync::kSsp
-                                                              : Sync::kAsync;
-  return RunShape::Server{.sync = sync,
-                          .staleness = static_cast<int>(config.staleness()),
-                          .dedicated = static_cast<int>(config.servers()),
-                          .in_host_memory = config.server_memory() == DistributedConfig::HOST};
-}
-
-}  // namespace
-
-RunShape ShapeOf(const TrainerConfig& config, const NetConfig& net, int rank, int ranks) {
-  const std::optional<RunShape::Server> server = ServerOf(config.distributed(), ranks);
-  return {.global = config.batch(),
-          .rank = rank,
-          .ranks = ranks,
-          .accumulate = config.accumulate(),
-          .compute = PrecisionOf(config, net),
-          .page_activations = DTypeOf(config.page_activations()),
-          .seed = config.seed(),
-          .shard_optimizer = server || (ranks > 1 && config.distributed().shard_optimizer()),
-          .server = server,
-          .wire = server ? DTypeOf(config.distributed().wire()) : DType::kF32,
-          .loss_scale = LossScaleOf(config.loss_scale()),
-          .clip_norm = config.optimizer().has_clip_norm()
-                           ? std::optional(config.optimizer().clip_norm())
-                           : std::nullopt};
-}
 
 namespace {
 
@@ -462,11 +410,10 @@ absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, b
                              .depth = depth};
   for (size_t i = 0; i < feed.inputs.size(); ++i) {
     const FedInput& fed = feed.inputs[i];
-    options.arrays.push_back(
-        {.array = static_cast<size_t>(ArrayFor(dataset, fed.name) - dataset.arrays().data()),
-         .dtype = feed.type(i, shape.compute),
-         .normalization = fed.normalization,
-         .augmented = train && fed.augmented});
+    options.arrays.push_back({.array = ArrayOf(dataset, fed.name),
+                              .dtype = feed.type(i, shape.compute),
+                              .normalization = fed.normalization,
+                              .augmented = train && fed.augmented});
   }
   const int64_t rows = train ? shape.global * shape.accumulate : shape.global;
   return BatchLoader::Create(

@@ -46,6 +46,8 @@ Feed FeedOfBytes(const NetConfig& net);
 // The same feed, with `ahead` set for the device.
 Feed FeedOn(DeviceKind device, Feed feed);
 
+// The index of the array that feeds a net's input, or the number of arrays.
+size_t ArrayOf(const Dataset& dataset, const std::string& input);
 // Whether some samples are padded to the length of others.
 bool IsPadded(const Dataset& dataset);
 
@@ -55,11 +57,6 @@ std::string SampledDigestOf(const Dataset& dataset, const Feed& feed);
 
 // Samples of a step, over all ranks and accumulated batches.
 int64_t SamplesAStep(const TrainerConfig& config);
-// The trainer's settings.  The planner sets `local`.
-RunShape ShapeOf(const TrainerConfig& config, const NetConfig& net, int rank, int ranks);
-// The precision of layers without one of their own.
-DType PrecisionOf(const TrainerConfig& config, const NetConfig& net);
-DType DTypeOf(DistributedConfig::Wire wire);
 // Positions of an epoch and of a test.  There is one for each sample, but contiguous rows all have
 // one length.
 int64_t TrainSamplesOf(const TrainerConfig& config, const Dataset& dataset);

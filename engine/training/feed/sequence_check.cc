@@ -8,12 +8,6 @@
 namespace gyre {
 namespace {
 
-// The array that feeds a net's input, by number; beyond the last: none.
-size_t ArrayOf(const Dataset& dataset, const std::string& input) {
-  const std::vector<DataArray>& arrays = dataset.arrays();
-  return static_cast<size_t>(std::ranges::find(arrays, input, &DataArray::input) - arrays.begin());
-}
-
 // The largest element of an array of integers; -1: it has none above, or is of reals.
 int64_t LargestOf(const Dataset& dataset, size_t array) {
   const DType dtype = dataset.arrays()[array].dtype;
@@ -82,10 +76,9 @@ absl::Status CheckTokens(const Parsed<NetConfig>& net, const NetSpec& spec, cons
   if (dataset.fit().name != "vocabulary.txt") return absl::OkStatus();
   for (const NetNode& node : spec.nodes) {
     if (!node.config->has_embedding()) continue;
-    const NetValue& tokens = spec.values[node.inputs[0]];
-    const NetValue& input = spec.values[tokens.memory];
-    // It is a net's input, or views all of it.
-    if (tokens.memory >= spec.inputs || tokens.bytes() != input.bytes()) continue;
+    const int viewed = spec.InputViewedBy(node.inputs[0]);
+    if (viewed < 0) continue;
+    const NetValue& input = spec.values[viewed];
     const size_t array = ArrayOf(dataset, input.name);
     if (array == dataset.arrays().size()) continue;
     const int64_t rows = node.config->embedding().vocabulary();

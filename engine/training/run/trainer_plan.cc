@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "distributed/server_shards.h"
 #include "engine/data/files/atomic_file.h"
 #include "engine/runtime/count_text.h"
 #include "engine/runtime/wrapped_text.h"

@@ -18,6 +18,11 @@ bool NetSpec::IsLoss(int value) const {
   return nodes[producer].value_of(nodes[producer].spec.loss_output) == value;
 }
 
+int NetSpec::InputViewedBy(int value) const {
+  const int memory = values[value].memory;
+  return memory < inputs && values[value].bytes() == values[memory].bytes() ? memory : -1;
+}
+
 int NetSpec::CountingLoss() const {
   const auto counts = [](const NetNode& node) {
     return node.IsMinimised() && node.spec.count >= 0;

@@ -61,6 +61,8 @@ struct NetSpec {
   std::vector<std::shared_ptr<const LayerConfig>> conversions;
 
   bool IsLoss(int value) const;
+  // The net input that the value is, or views whole, or -1.
+  int InputViewedBy(int value) const;
   // The node of the first minimised loss whose mean is over a number that only the data tell
   // (LayerSpec::count), or -1.
   int CountingLoss() const;
