@@ -1,11 +1,15 @@
+#include "engine/training/model/model_plan.h"
+
 #include <algorithm>
 #include <functional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "distributed/process_group.h"
+#include "engine/data/batches/sample_order.h"
 #include "engine/runtime/math.h"
-#include "engine/training/model/model.h"
+#include "engine/training/step_scalars.h"
 #include "memory/planner/paging_schedule.h"
 #include "memory/resident/memory_plan.h"
 

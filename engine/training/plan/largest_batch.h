@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "engine/training/model/model.h"
+#include "engine/training/model/model_plan.h"
 
 namespace gyre {
 

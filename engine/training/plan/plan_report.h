@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/training/model/model.h"
+#include "engine/training/model/model_plan.h"
 #include "memory/report/plan_history.h"
 
 namespace gyre {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/training/model/model.h"
+#include "engine/training/model/model_plan.h"
 
 namespace gyre {
 

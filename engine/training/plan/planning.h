@@ -4,8 +4,9 @@
 
 #include <string>
 
+#include "distributed/process_group.h"
 #include "engine/training/feed/data_feed.h"
-#include "engine/training/model/model.h"
+#include "engine/training/model/model_plan.h"
 #include "engine/training/plan/largest_batch.h"
 
 namespace gyre {

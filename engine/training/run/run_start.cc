@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "engine/runtime/count_text.h"
 #include "engine/training/checkpoint/checkpoint_gather.h"
+#include "engine/training/model/model.h"
 #include "engine/training/model/weights.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "engine/data/sets/fit.h"
-#include "engine/training/model/model.h"
+#include "engine/training/model/model_plan.h"
 
 namespace gyre {
 
