@@ -30,9 +30,6 @@ PlanHistory HistoryOf(const ModelPlan& plan) {
   return history;
 }
 
-std::string Mebibytes(double bytes) { return absl::StrFormat("%.1f", bytes / (1 << 20)); }
-std::string Mebibytes(size_t bytes) { return Mebibytes(static_cast<double>(bytes)); }
-
 // In the unit in which people say how much a device has.
 std::string Size(size_t bytes) {
   constexpr size_t kGibibyte = size_t{1} << 30;
@@ -47,6 +44,9 @@ double MeanOf(double updating, double accumulating, int64_t accumulate) {
 }
 
 }  // namespace
+
+std::string Mebibytes(double bytes) { return absl::StrFormat("%.1f", bytes / (1 << 20)); }
+std::string Mebibytes(size_t bytes) { return Mebibytes(static_cast<double>(bytes)); }
 
 StateKinds KindsOf(const NetTrace& trace) {
   const std::vector<TraceState>& states = trace.trace.states;
@@ -76,6 +76,14 @@ StateKinds KindsOf(const NetTrace& trace) {
   }
   for (size_t i = 0; i < states.size(); ++i) kinds.of[i] = kinds.of[root(static_cast<int>(i))];
   return kinds;
+}
+
+std::string DescribeMemory(const NetPlan& plan) {
+  return absl::StrCat(
+      plan.paging ? "with all in device memory, which it is not:\n" : "",
+      Explain(plan.trace.trace, plan.memory),
+      "  a bucket: parameters that the optimizer updates together, whose gradients\n"
+      "  ranks sum together; a part of it is updated by itself\n");
 }
 
 std::string DescribePaging(const ModelPlan& plan) {

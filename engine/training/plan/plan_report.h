@@ -10,8 +10,15 @@
 
 namespace gyre {
 
+// Bytes in MiB, such as "1.5".
+std::string Mebibytes(double bytes);
+std::string Mebibytes(size_t bytes);
+
 // By state of the trace: "pinned", "parameters", "optimizer", "gradients" or "activations".
 StateKinds KindsOf(const NetTrace& trace);
+
+// For people: the states' offsets, and when memory is fullest.
+std::string DescribeMemory(const NetPlan& plan);
 
 // When each state is where, and the expected cost.  Precondition: the plan trains and pages.
 std::string DescribePaging(const ModelPlan& plan);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/runtime/count_text.h"
 #include "engine/runtime/wrapped_text.h"
+#include "engine/training/plan/plan_report.h"
 
 namespace gyre {
 namespace {
@@ -17,10 +18,6 @@ constexpr size_t kLabel = 15;
 // The cells of a layer's row.
 enum SummaryCell : size_t { kName, kType, kOutput, kParameters, kFlops, kCells };
 constexpr size_t kNumber = 10, kLeastColumn = 10;  // columns
-
-std::string Mebibytes(size_t bytes) {
-  return absl::StrFormat("%.1f", static_cast<double>(bytes) / (1 << 20));
-}
 
 std::string Line(std::string label, const std::string& text) {
   label.resize(kLabel, ' ');
@@ -76,6 +73,12 @@ std::string LayersText(const PlanSummary& plan) {
   return text;
 }
 
+std::string ShapesOf(const NetSpec& net, const NetNode& node) {
+  return absl::StrJoin(node.outputs, " ", [&](std::string* out, int output) {
+    out->append(net.values[output].shape.ToString());
+  });
+}
+
 struct Totals {
   int64_t parameters = 0;
   double forward = 0, backward = 0;
@@ -121,6 +124,30 @@ std::string MemoryText(const PlanSummary& plan) {
 }
 
 }  // namespace
+
+std::vector<LayerRow> LayerRows(const ModelPlan& plan) {
+  const NetSpec& net = plan.train->spec;
+  const auto elements_of = [](const Parameter& parameter) {
+    int64_t elements = 0;
+    if (parameter.spec.kind != StateKind::kParameter) return elements;  // a buffer
+    for (const CanonicalPart& part : parameter.spec.parts) elements += part.shape.elements();
+    return elements;
+  };
+  std::vector<LayerRow> rows;
+  for (const NetNode& node : net.nodes) {
+    LayerRow& row = rows.emplace_back(LayerRow{.layer = node.config->name(),
+                                               .type = TypeOf(net, node),
+                                               .output = ShapesOf(net, node),
+                                               .forward_flops = node.spec.forward_flops});
+    for (int p : node.parameters) {
+      if (p < 0 || plan.parameters.all()[p].layer != node.config->name())
+        continue;  // another's, too
+      row.parameters += elements_of(plan.parameters.all()[p]);
+    }
+    if (node.backward) row.backward_flops = node.spec.backward_flops;
+  }
+  return rows;
+}
 
 std::string PlanText(const PlanSummary& plan, const std::string& details) {
   const Totals totals = TotalsOf(plan);

@@ -10,6 +10,15 @@
 
 namespace gyre {
 
+// A layer's row of --plan's table.
+struct LayerRow {
+  std::string layer, type, output;  // output: shapes, with spaces between
+  int64_t parameters = 0;           // a shared one counts at its first layer
+  double forward_flops = 0, backward_flops = 0;
+};
+// Of the training net.
+std::vector<LayerRow> LayerRows(const ModelPlan& plan);
+
 struct PlanSummary {
   std::string net, device;
   int64_t ranks = 1, rank = 0;

@@ -204,7 +204,7 @@ PlanSummary Trainer::Plan(const Parsed<NetConfig>& net) const {
       .rank_samples = shape.local,
       .steps = data_.assumed && config_.has_epochs() ? -1 : length_.total_steps(),
       .samples = data_.assumed ? -1 : TrainSamplesOf(config_, *data_.train),
-      .layers = LayerRows(*plan_->train, plan_->parameters),
+      .layers = LayerRows(*plan_),
       .communication = {.buckets = static_cast<int64_t>(plan_->train->order.buckets.size()),
                         .sent_bytes = BytesSent(*plan_->train, bytes_sent),
                         .how = DescribeSync()},
@@ -254,7 +254,7 @@ std::string Trainer::DescribeDetails(const PlanSummary& plan) const {
 
 std::string Trainer::DescribeStart(const Parsed<NetConfig>& net) const {
   int64_t parameters = 0;
-  for (const LayerRow& row : LayerRows(*plan_->train, plan_->parameters)) {
+  for (const LayerRow& row : LayerRows(*plan_)) {
     parameters += row.parameters;
   }
   // What it chooses is another line's.

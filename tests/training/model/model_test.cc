@@ -159,27 +159,6 @@ TEST(Model, FrozenLayersCostNoBackward) {
   }
 }
 
-// So that the rows add up to the total.
-TEST(Plan, CountsASharedParameterAtItsFirstLayer) {
-  const auto net = ParseNetText(R"(
-    input { name: "image" dims: 5 }
-    input { name: "label" type: LABEL }
-    layer { name: "a" dense { outputs: 5 weight { name: "w" } } }
-    layer { name: "b" dense { outputs: 5 weight { name: "w" } } }
-    layer { name: "loss" input: ["b", "label"] softmax_cross_entropy {} })",
-                                "n");
-  ASSERT_TRUE(net.ok()) << net.status();
-  const Primitives primitives(DeviceKind::kCpu, /*threads=*/1);
-  const auto plan = PlanModel(*net, {.shape = {.global = 4}, .primitives = &primitives});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  const std::vector<LayerRow> rows = LayerRows(*plan->train, plan->parameters);
-  ASSERT_EQ(rows.size(), 3u);
-  EXPECT_EQ(rows[0].layer, "a");
-  EXPECT_EQ(rows[0].parameters, 30);
-  EXPECT_EQ(rows[1].output, "[4, 5]");
-  EXPECT_EQ(rows[1].parameters, 5);
-}
-
 // Wherever it is, and beside the largest number.
 TEST(CheckFiniteTensors, FindsWhatIsNot) {
   for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {

@@ -283,6 +283,27 @@ TEST(PlanSummary, NamesTellLayersApart) {
   }
 }
 
+// So that the rows add up to the total.
+TEST(LayerRows, CountsASharedParameterAtItsFirstLayer) {
+  const auto net = ParseNetText(R"(
+    input { name: "image" dims: 5 }
+    input { name: "label" type: LABEL }
+    layer { name: "a" dense { outputs: 5 weight { name: "w" } } }
+    layer { name: "b" dense { outputs: 5 weight { name: "w" } } }
+    layer { name: "loss" input: ["b", "label"] softmax_cross_entropy {} })",
+                                "n");
+  ASSERT_TRUE(net.ok()) << net.status();
+  const Primitives primitives(DeviceKind::kCpu, /*threads=*/1);
+  const auto plan = PlanModel(*net, {.shape = {.global = 4}, .primitives = &primitives});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const std::vector<LayerRow> rows = LayerRows(*plan);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].layer, "a");
+  EXPECT_EQ(rows[0].parameters, 30);
+  EXPECT_EQ(rows[1].output, "[4, 5]");
+  EXPECT_EQ(rows[1].parameters, 5);
+}
+
 // Of a CPU owners' memory and that of what moves is one.
 TEST(PlanSummary, NamesAParameterServerOnce) {
   PlanSummary plan;

@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 
 namespace gyre {
 
@@ -170,16 +168,6 @@ double BytesSent(const NetPlan& plan, const BytesOfSum& sum) {
   return sent;
 }
 
-namespace {
-
-std::string ShapesOf(const NetSpec& net, const NetNode& node) {
-  return absl::StrJoin(node.outputs, " ", [&](std::string* out, int output) {
-    out->append(net.values[output].shape.ToString());
-  });
-}
-
-}  // namespace
-
 std::string DescribeCarried(const NetSpec& net) {
   std::string text;
   for (const CarriedState& carried : CarriedStates(net)) {
@@ -192,41 +180,10 @@ std::string DescribeCarried(const NetSpec& net) {
   return text;
 }
 
-std::vector<LayerRow> LayerRows(const NetPlan& plan, const ParameterSet& parameters) {
-  const NetSpec& net = plan.spec;
-  const auto elements_of = [](const Parameter& parameter) {
-    int64_t elements = 0;
-    if (parameter.spec.kind != StateKind::kParameter) return elements;  // a buffer
-    for (const CanonicalPart& part : parameter.spec.parts) elements += part.shape.elements();
-    return elements;
-  };
-  std::vector<LayerRow> rows;
-  for (const NetNode& node : net.nodes) {
-    LayerRow& row = rows.emplace_back(LayerRow{.layer = node.config->name(),
-                                               .type = TypeOf(net, node),
-                                               .output = ShapesOf(net, node),
-                                               .forward_flops = node.spec.forward_flops});
-    for (int p : node.parameters) {
-      if (p < 0 || parameters.all()[p].layer != node.config->name()) continue;  // another's, too
-      row.parameters += elements_of(parameters.all()[p]);
-    }
-    if (node.backward) row.backward_flops = node.spec.backward_flops;
-  }
-  return rows;
-}
-
 size_t CarriedBytes(const NetPlan& plan) {
   size_t bytes = 0;
   for (const CarriedHome& home : plan.homes) bytes += home.bytes;
   return bytes;
-}
-
-std::string DescribeMemory(const NetPlan& plan) {
-  return absl::StrCat(
-      plan.paging ? "with all in device memory, which it is not:\n" : "",
-      Explain(plan.trace.trace, plan.memory),
-      "  a bucket: parameters that the optimizer updates together, whose gradients\n"
-      "  ranks sum together; a part of it is updated by itself\n");
 }
 
 }  // namespace gyre

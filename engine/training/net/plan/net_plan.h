@@ -86,16 +86,7 @@ double BytesSent(const NetPlan& plan, const BytesOfSum& sum);
 // The states carried between steps, in a text that is the same on all ranks, or "".
 std::string DescribeCarried(const NetSpec& net);
 
-// A layer's row of --plan's table.
-struct LayerRow {
-  std::string layer, type, output;  // output: shapes, with spaces between
-  int64_t parameters = 0;           // a shared one counts at its first layer
-  double forward_flops = 0, backward_flops = 0;
-};
-std::vector<LayerRow> LayerRows(const NetPlan& plan, const ParameterSet& parameters);
 // Bytes of the carried states' homes.
 size_t CarriedBytes(const NetPlan& plan);
-// For people: the states' offsets, and when memory is fullest.
-std::string DescribeMemory(const NetPlan& plan);
 
 }  // namespace gyre
