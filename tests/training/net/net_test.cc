@@ -1,5 +1,5 @@
-// Whole nets: work that one layer does for another, sums over several consumers, statistics over
-// ranks, and the same bits on a device with memory of its own.
+// Whole nets: work that one layer does for another, sums over several consumers, and statistics over
+// ranks.
 #include "engine/training/net/run/net.h"
 
 #include <gtest/gtest.h>
@@ -145,22 +145,6 @@ TEST(NetTest, BucketsFinishInOrderAndOnce) {
   std::iota(expected.begin(), expected.end(), 0);
   EXPECT_GT(expected.size(), 3u);
   EXPECT_EQ(rank.Backward(), expected);
-}
-
-TEST(NetTest, SimGivesTheBitsOfCpu) {
-  for (const char* layers : {kConvNet, kForkedNet}) {
-    for (const DType dtype : {DType::kF32, DType::kF64}) {
-      NetRank cpu(layers, dtype);
-      NetRank sim(layers, dtype, 5, NewSimDevice({.threads = 1, .delay_seed = 3}));
-      const std::vector<Metric> a = cpu.Forward(), b = sim.Forward();
-      for (size_t m = 0; m < a.size(); ++m) EXPECT_EQ(a[m].sum, b[m].sum) << a[m].name;
-      cpu.Backward();
-      sim.Backward();
-      for (size_t p = 0; p < cpu.parameters().size(); ++p) {
-        EXPECT_EQ(cpu.GradientBytes(p), sim.GradientBytes(p)) << cpu.parameters()[p].name();
-      }
-    }
-  }
 }
 
 // The sum over ranks of losses and gradients is that of one rank, with labels to ignore as well: a

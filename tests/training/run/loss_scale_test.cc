@@ -373,44 +373,6 @@ TEST_F(LossScaleOfARun, GoesOnFromACheckpoint) {
   }
 }
 
-// Five steps of 10 samples are an epoch of 50, of which each halves the rate.
-TEST_F(LossScaleOfARun, TheRateFollowsTheSamplesSeen) {
-  Train("out", 2);
-  const auto rates = Numbers("out", {"learning_rate"});
-  ASSERT_EQ(rates.size(), static_cast<size_t>(kSteps));
-  for (int s = 0; s < kSteps; ++s) {
-    const double schedule =
-        s < 5 ? (s + 1) / 5. : (1 + std::cos(M_PI * (s - 5) / (kSteps - 5))) / 2;
-    const double expected = 0.01 * schedule * std::pow(0.5, s / 5) / 1.5 * std::sqrt(2);
-    EXPECT_NEAR(rates[s][0], expected, 1e-12 * expected) << s;
-  }
-}
-
-// Whose ranks that only serve have no losses of their own.
-TEST_F(LossScaleOfARun, IsTheSameByAServer) {
-  const std::vector<std::string> names = {"loss_scale", "skipped_steps", "learning_rate"};
-  for (const int workers : {1, 2, 3}) {
-    const std::string whole = absl::StrCat("whole", workers);
-    const std::string expected = Train(whole, workers);
-    for (const int servers : {0, 1, 2}) {
-      if (workers + servers == 1) continue;
-      const std::vector<std::string> bsp = {"distributed.sync=BSP",
-                                            absl::StrCat("distributed.servers=", servers)};
-      const std::string out = absl::StrCat("served", workers, servers);
-      EXPECT_EQ(Train(out, workers + servers, 0, "", bsp), expected) << out;
-      EXPECT_EQ(Numbers(out, names), Numbers(whole, names));
-      EXPECT_EQ(Train(out + "on", workers + servers, 14, whole.c_str(), bsp), expected) << out;
-    }
-    for (const std::string sync : {"SSP", "ASYNC"}) {
-      const std::string out = absl::StrCat("stale", workers, sync);
-      EXPECT_NE(
-          Train(out, workers + 1, 0, "", {"distributed.servers=1", "distributed.sync=" + sync}),
-          "");
-      EXPECT_GT(Numbers(out, names).back()[1], workers == 1 ? 10 : 0);
-    }
-  }
-}
-
 // All ranks find it, those that only serve at once, the others a step later.
 TEST_F(LossScaleOfARun, WithoutADynamicOneEndsByAServer) {
   for (const int servers : {0, 1, 2}) {

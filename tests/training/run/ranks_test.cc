@@ -365,55 +365,5 @@ TEST(ShardOptimizer, ResumesWithAndWithoutOnAnyRanks) {
   }
 }
 
-constexpr char kCarryNet[] = R"(
-  layer { name: "in" input: "tokens" slice { axis: 1 end: -1 } }
-  layer { name: "next" input: "tokens" slice { axis: 1 begin: 1 } }
-  layer { name: "rows" input: "in" embedding { vocabulary: 9 width: 3 } }
-  layer { name: "lstm" lstm { hidden: 4 layers: 2 carry: true } }
-  layer { name: "rnn" input: "rows" rnn { hidden: 3 carry: true } }
-  layer { name: "both" input: ["lstm", "rnn"] concat {} }
-  layer { name: "out" dense { outputs: 9 } }
-  layer { name: "loss" input: ["out", "next"] softmax_cross_entropy {} })";
-
-// What is carried goes on in a run that is resumed, to the bit, on another number of ranks, and
-// where the batches of a step are others.
-TEST(CarriedRows, GoOnInARunThatIsResumed) {
-  const TempFolder folder;
-  const auto train = [&](const std::string& out, const std::string& net, int ranks, int batch,
-                         bool shard) {
-    return Train(
-        folder / out, net, ranks,
-        With({"steps=8", absl::StrCat("batch=", batch), absl::StrCat("accumulate=", 6 / batch),
-              "data.order=CONTIGUOUS", "checkpoint_every=4"},
-             "direct", shard));
-  };
-  const auto digests = train("straight", kCarryNet, 3, 6, false);
-  const Weights straight = WeightsOf(folder / "straight", 8);
-  train("apart", absl::StrReplaceAll(kCarryNet, {{"carry: true", ""}}), 3, 6, false);
-  EXPECT_GT(Difference(WeightsOf(folder / "apart", 8), straight), 1e-3);  // it is no detail
-  const struct {
-    int ranks, batch;
-    bool shard;
-  } cases[] = {{3, 6, false}, {3, 6, true},  {1, 6, false},
-               {2, 6, true},  {1, 3, false}, {3, 3, true}};
-  std::string from = "straight";  // then from the case before, so that each kind is read
-  for (const auto& c : cases) {
-    const std::string out = absl::StrCat(c.ranks, "x", c.batch, c.shard);
-    SCOPED_TRACE(absl::StrCat("from ", from, " to ", out));
-    std::filesystem::copy(folder / from, folder / out, std::filesystem::copy_options::recursive);
-    std::filesystem::remove_all(folder / (out + "/checkpoints/step_00000008"));
-    const auto resumed = train(out, kCarryNet, c.ranks, c.batch, c.shard);
-    if (c.ranks == 3 && c.batch == 6) {
-      EXPECT_EQ(resumed, digests);
-    }
-    EXPECT_LT(Difference(WeightsOf(folder / out, 8), straight), kBound);
-    // The same from its own first step.
-    const std::string anew = out + "anew";
-    train(anew, kCarryNet, c.ranks, c.batch, c.shard);
-    EXPECT_LT(Difference(WeightsOf(folder / anew, 8), straight), kBound);
-    from = anew;
-  }
-}
-
 }  // namespace
 }  // namespace gyre

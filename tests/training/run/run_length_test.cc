@@ -37,6 +37,8 @@ TEST(RunLength, AnEpochIsDoneByAStep) {
   EXPECT_TRUE(length.IsDue(5, 10));
   EXPECT_FALSE(length.IsDue(5, 11));
   EXPECT_TRUE(length.IsDue(5, 19));
+  // As doubles have it 2007.0000000000002 steps.
+  EXPECT_EQ(RunLength(Config("batch: 1 epochs: 2.007"), 1000).total_steps(), 2007);
 }
 
 // 48 samples: after one epoch by one batch, another by another.

@@ -91,6 +91,18 @@ class TrainerTest : public testing::Test {
       net: "net" batch: 4 steps: 1000000 checkpoint_every: 1000
       optimizer { sgd {} } learning_rate { base: 0.001 }
       data { train { idx { images: "i" labels: "l" } } })");
+    options_.out = folder_ / "out";
+  }
+  ~TrainerTest() override {
+    sync_it = nullptr;
+    sync_what = "weights.safetensors";
+  }
+
+  // Whether, within so long, more samples are read than are read ahead.
+  static bool TrainingGoesOn(int ms = 20'000) {
+    const int64_t enough = images_read + 100;
+    for (; ms > 0 && images_read < enough; --ms) usleep(1000);
+    return images_read >= enough;
   }
 
   // One rank's run.  meet: called before it tells the others that it has ended.
@@ -114,6 +126,11 @@ class TrainerTest : public testing::Test {
     meet();
     communication.Abort(status);  // as a tool does
     return status;
+  }
+
+  absl::Status RunAlone(int64_t reads, const std::vector<std::string>& overrides = {}) {
+    const auto communication = GroupOfOne();
+    return Run(*communication, reads, options_, overrides);
   }
 
   // Two ranks that share out the optimizer.  By rank.
@@ -170,6 +187,7 @@ class TrainerTest : public testing::Test {
   }
 
   TempFolder folder_;
+  TrainingOptions options_;  // with `out` in the folder
   std::string net_ = kNet;
   size_t sim_bytes_ = 0;    // of the device, which pages; 0: it is the CPU
   int64_t test_reads_ = 0;  // so often the test data can be read; 0: there are none

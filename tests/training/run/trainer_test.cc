@@ -33,32 +33,6 @@ constexpr char kWideNet[] = R"(
   layer { name: "fc" dense { outputs: 2 } }
   layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })";
 
-TEST_F(TrainerTest, WhatFailsOnOneRankIsToldAsItself) {
-  TrainingOptions options;
-  options.out = folder_ / "out";
-  for (int failing : {0, 1}) {
-    absl::Status statuses[2];
-    RunRanksOn("ring", 2, 20'000, [&](ProcessGroup& communication) {
-      const int r = communication.rank();
-      // Enough for some steps.
-      statuses[r] = Run(communication, r == failing ? kReadsBefore + 36 : 1'000'000'000, options);
-    });
-    EXPECT_TRUE(absl::EndsWith(statuses[failing].message(), "it cannot be decoded"))
-        << statuses[failing];
-    EXPECT_FALSE(absl::StrContains(statuses[1 - failing].message(), "disagree"))
-        << statuses[1 - failing];
-  }
-}
-
-// 2.007 epochs of 1000 samples: as doubles have it 2007.0000000000002 steps.
-TEST_F(TrainerTest, EpochsAreADecimal) {
-  TrainingOptions options;
-  options.out = folder_ / "out";
-  const auto communication = GroupOfOne();
-  EXPECT_TRUE(Run(*communication, 1'000'000'000, options, {"batch=1", "epochs=2.007"}).ok());
-  EXPECT_EQ(CheckpointStore(folder_ / "out/checkpoints").NewestStep().value(), 2007);
-}
-
 TEST_F(TrainerTest, ARunThatEndsBeforeItStopsIsDone) {
   for (int steps = 1; steps <= 4; ++steps) {
     const std::string out = folder_ / absl::StrCat("out", steps);
@@ -91,23 +65,15 @@ TEST_F(TrainerTest, AStepIsSavedOnce) {
 // million of them.
 TEST_F(TrainerTest, ACheckpointIsWrittenBesideTraining) {
   bool went_on = false;
-  sync_it =
-      [&](const std::string&) {  // returns once more samples have been read than are read ahead
-        const int64_t enough = images_read + 100;
-        for (int ms = 0; ms < 20'000 && images_read < enough; ++ms) usleep(1000);
-        went_on = images_read >= enough;
-        errno = EIO;
-        return -1;
-      };
+  sync_it = [&](const std::string&) {
+    went_on = TrainingGoesOn();
+    errno = EIO;
+    return -1;
+  };
   std::atomic<bool> save = true;
-  TrainingOptions options;
-  options.out = folder_ / "out";
-  options.save = &save;
-  const auto communication = GroupOfOne();
+  options_.save = &save;
   // No other checkpoint, which would wait for this one.
-  const absl::Status status =
-      Run(*communication, 1'000'000'000, options, {"checkpoint_every=1000000"});
-  sync_it = nullptr;
+  const absl::Status status = RunAlone(1'000'000'000, {"checkpoint_every=1000000"});
   EXPECT_TRUE(went_on);
   EXPECT_TRUE(absl::StartsWith(status.message(), "cannot sync " + folder_ / "out/checkpoints/"))
       << status;
@@ -124,18 +90,15 @@ TEST_F(TrainerTest, ADivergedRunKeepsTheCheckpointBeingWritten) {
     written = true;
     return 0;
   };
-  TrainingOptions options;
-  options.out = folder_ / "out";
   std::barrier<> both(2);  // as a tool's rank waits before it ends the others
   RunRanksOn("ring", 2, 20'000, [&](ProcessGroup& communication) {
     const absl::Status status =
-        Run(communication, 1'000'000, options, {"checkpoint_every=1", "learning_rate.base=1e38"},
+        Run(communication, 1'000'000, options_, {"checkpoint_every=1", "learning_rate.base=1e38"},
             [&] { both.arrive_and_wait(); });
     EXPECT_TRUE(written) << communication.rank();
     EXPECT_TRUE(absl::StrContains(status.message(), "not finite")) << status;
     EXPECT_TRUE(absl::StrContains(status.message(), "the checkpoint of step 1 stands")) << status;
   });
-  sync_it = nullptr;
   EXPECT_TRUE(std::filesystem::exists(folder_ / "out/checkpoints/step_00000001/state.pb"));
 }
 
@@ -144,38 +107,27 @@ TEST_F(TrainerTest, ADivergedRunKeepsTheCheckpointBeingWritten) {
 TEST_F(TrainerTest, PagesAreNotPlannedAnewUnderACheckpoint) {
   net_ = kWideNet;
   sim_bytes_ = 800 << 10;
-  TrainingOptions options;
-  options.out = folder_ / "out";
   const auto run = [&](const std::string& steps) {
-    const auto communication = GroupOfOne();
-    return Run(*communication, 1'000'000'000, options,
-               {steps, "checkpoint_every=50", "distributed.bucket_bytes=1024"});
+    return RunAlone(1'000'000'000, {steps, "checkpoint_every=50", "distributed.bucket_bytes=1024"});
   };
   ASSERT_EQ(run("steps=49"), absl::OkStatus());
-  options.resume = "latest";
+  options_.resume = "latest";
   bool held = false, went_on = false;
   sync_what = "out/metrics.jsonl";  // the first thing that the thread does
   sync_it = [&](const std::string&) {
     if (std::exchange(held, true)) return 0;
-    const int64_t enough = images_read + 100;
-    for (int ms = 0; ms < 300 && images_read < enough; ++ms) usleep(1000);
-    went_on = images_read >= enough;
+    went_on = TrainingGoesOn(/*ms=*/300);
     return 0;
   };
   ASSERT_EQ(run("steps=99"), absl::OkStatus());
-  sync_it = nullptr;
-  sync_what = "weights.safetensors";
   EXPECT_TRUE(held);
   EXPECT_FALSE(went_on);
 }
 
 // What one rank alone cannot read costs no work; it was whole when the run began.
 TEST_F(TrainerTest, DataThatFailsLateLeavesACheckpoint) {
-  TrainingOptions options;
-  options.out = folder_ / "out";
   for (const int64_t steps : {2, 20}) {
-    const auto communication = GroupOfOne();
-    const absl::Status status = Run(*communication, kReadsBefore + 4 * steps, options);
+    const absl::Status status = RunAlone(kReadsBefore + 4 * steps);
     const int64_t saved = *CheckpointStore(folder_ / "out/checkpoints").NewestStep();
     EXPECT_EQ(saved, steps);
     EXPECT_TRUE(absl::EndsWith(status.message(),
@@ -194,11 +146,7 @@ TEST_F(TrainerTest, ATestThatFailsLateLeavesACheckpoint) {
              absl::StrReplaceAll(ReadBytes(folder_ / "trainer"),
                                  {{data, absl::StrCat(data, " } test { ", data)}}));
   test_reads_ = kSamples + kSamples / 2;  // all before it begins
-  TrainingOptions options;
-  options.out = folder_ / "out";
-  const auto communication = GroupOfOne();
-  const absl::Status status =
-      Run(*communication, 1'000'000, options, {"steps=9", "evaluate_every=3"});
+  const absl::Status status = RunAlone(1'000'000, {"steps=9", "evaluate_every=3"});
   EXPECT_EQ(CheckpointStore(folder_ / "out/checkpoints").NewestStep().value(), 3);
   EXPECT_TRUE(
       absl::EndsWith(status.message(), "it cannot be decoded; the checkpoint of step 3 stands"))
@@ -207,18 +155,13 @@ TEST_F(TrainerTest, ATestThatFailsLateLeavesACheckpoint) {
 
 // Two runs would remove each other's file that tells whether the folder can be written.
 TEST_F(TrainerTest, AFolderIsProbedUnderItsLock) {
-  TrainingOptions options;
-  options.out = folder_ / "out";
   absl::Status of_another;
   sync_what = ".probe.tmp-";
   sync_it = [&](const std::string&) {
-    of_another = FolderLock::Take(options.out, std::chrono::milliseconds(0)).status();
+    of_another = FolderLock::Take(options_.out, std::chrono::milliseconds(0)).status();
     return 0;
   };
-  const auto communication = GroupOfOne();
-  EXPECT_EQ(Run(*communication, 1'000'000, options, {"steps=1"}), absl::OkStatus());
-  sync_it = nullptr;
-  sync_what = "weights.safetensors";
+  EXPECT_EQ(RunAlone(1'000'000, {"steps=1"}), absl::OkStatus());
   EXPECT_TRUE(absl::IsAlreadyExists(of_another)) << of_another;
 }
 
@@ -242,12 +185,10 @@ TEST_F(TrainerTest, AnEarlierReleasesDigestIsComparedByItsOwnRule) {
     file.set_state(state.SerializeAsString());
     file.set_state_sha256(Sha256(file.state()));
     WriteBytes(path, file.SerializeAsString());
-    TrainingOptions options;
-    options.out = folder_ / "other";
-    options.resume = folder_ / "out/checkpoints/step_00000003";
+    options_.out = folder_ / "other";
+    options_.resume = folder_ / "out/checkpoints/step_00000003";
     testing::internal::CaptureStdout();
-    const auto communication = GroupOfOne();
-    EXPECT_EQ(Run(*communication, 1'000'000, options, {"steps=4"}), absl::OkStatus());
+    EXPECT_EQ(RunAlone(1'000'000, {"steps=4"}), absl::OkStatus());
     EXPECT_EQ(absl::StrContains(testing::internal::GetCapturedStdout(),
                                 "warning: resumed with other training data: "),
               of_checkpoint != all && of_checkpoint != sampled);
@@ -263,18 +204,12 @@ TEST_F(TrainerTest, PartsAreWrittenBesideTraining) {
   sync_it = [&](const std::string& path) {
     if (absl::EndsWith(path, "state.pb")) stop = true;  // rank 0 knows of both parts
     if (!absl::StrContains(path, "optimizer-00002-of-00002") || waited.exchange(true)) return 0;
-    const int64_t enough = images_read + 100;
-    for (int ms = 0; ms < 20'000 && images_read < enough; ++ms) usleep(1000);
-    went_on = images_read >= enough;
+    went_on = TrainingGoesOn();
     return 0;
   };
-  TrainingOptions options;
-  options.out = folder_ / "out";
-  options.stop = &stop;
-  options.save = &save;
-  const auto statuses = RunShared(options, {"checkpoint_every=1000000"});
-  sync_it = nullptr;
-  sync_what = "weights.safetensors";
+  options_.stop = &stop;
+  options_.save = &save;
+  const auto statuses = RunShared(options_, {"checkpoint_every=1000000"});
   EXPECT_TRUE(absl::IsCancelled(statuses[0])) << statuses[0];
   EXPECT_TRUE(absl::IsCancelled(statuses[1])) << statuses[1];
   EXPECT_TRUE(went_on);
@@ -292,12 +227,8 @@ TEST_F(TrainerTest, AFailedRankKeepsTheCheckpointBeingWritten) {
     return 0;
   };
   std::atomic<bool> save = true;
-  TrainingOptions options;
-  options.out = folder_ / "out";
-  options.save = &save;
-  const auto statuses = RunShared(options, {"checkpoint_every=1000000"}, kReadsBefore + 36);
-  sync_it = nullptr;
-  sync_what = "weights.safetensors";
+  options_.save = &save;
+  const auto statuses = RunShared(options_, {"checkpoint_every=1000000"}, kReadsBefore + 36);
   EXPECT_TRUE(absl::StrContains(statuses[1].message(), "it cannot be decoded")) << statuses[1];
   EXPECT_TRUE(absl::EndsWith(statuses[0].message(), " stands")) << statuses[0];
   const auto checkpoint = CheckpointStore(folder_ / "out/checkpoints").LoadLatest(nullptr);
@@ -313,11 +244,7 @@ TEST_F(TrainerTest, APartThatCannotBeWrittenEndsAllRanks) {
     errno = EIO;
     return -1;
   };
-  TrainingOptions options;
-  options.out = folder_ / "out";
-  const auto statuses = RunShared(options, {"checkpoint_every=1"});
-  sync_it = nullptr;
-  sync_what = "weights.safetensors";
+  const auto statuses = RunShared(options_, {"checkpoint_every=1"});
   for (const absl::Status& status : statuses) {
     EXPECT_TRUE(absl::StrContains(status.message(), "optimizer-00002-of-00002.safetensors: Input"))
         << status;

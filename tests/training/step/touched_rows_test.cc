@@ -271,16 +271,6 @@ TEST(TouchedRows, LazyDiffersWhereAStepLeavesARowOut) {
   }
 }
 
-TEST(TouchedRows, RanksTrainWhatOneTrains) {
-  const Outcome one = TrainRanks({.dtype = DType::kF32});
-  for (const int ranks : {2, 5}) {
-    const Outcome outcome = TrainRanks({.ranks = ranks});
-    for (size_t i = 0; i < one.last.size(); ++i) {
-      ASSERT_NEAR(outcome.last[i], one.last[i], 2e-5) << ranks << " ranks, element " << i;
-    }
-  }
-}
-
 TEST(TouchedRows, AreNamedOnce) {
   for (const DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kSim}) {
     const TestDevice opened = OpenTestDevice(NamedDevice().value_or(kind));
