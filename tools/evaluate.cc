@@ -73,9 +73,9 @@ absl::Status EvaluateFiles(const ConfigFiles& files, const std::vector<FoldedNor
                                     .test_samples = TestSamplesOf(config, *data.test),
                                     .feed = FeedOn(choice.device->kind(), data.feed),
                                     .capacity_bytes = choice.device->capacity_bytes(),
-                                    .planner = PlannerOn(choice.device->kind()),
-                                    .host_bytes = pages.host_bytes,
-                                    .page_folder = pages.folder,
+                                    .pages = {.planner = PlannerOn(choice.device->kind()),
+                                              .host_bytes = pages.host_bytes,
+                                              .folder = pages.folder},
                                     .primitives = choice.primitives.get()});
   if (absl::IsResourceExhausted(plan.status())) {
     return absl::ResourceExhaustedError(absl::StrCat(plan.status().message(),

@@ -229,18 +229,17 @@ absl::StatusOr<TrainingOptions> OptionsOf(const ConfigFiles& files) {
   ASSIGN_OR_RETURN(const PageStorage pages,
                    ParsePageStorage(device, absl::GetFlag(FLAGS_host_memory),
                                     absl::GetFlag(FLAGS_page_folder), out.empty() ? "runs" : out));
-  return TrainingOptions{.out = out,
-                         .resume = resume,
-                         .weights = absl::GetFlag(FLAGS_weights),
-                         .weights_map = absl::GetFlag(FLAGS_weights_map),
-                         .net_text = files.net.message->DebugString(),
-                         .trainer_text = files.trainer.message->DebugString(),
-                         .planner = planner,
-                         .host_bytes = pages.host_bytes,
-                         .page_folder = pages.folder,
-                         .largest_batch = absl::GetFlag(FLAGS_batch) == "auto",
-                         .stop = &Signals().stop,
-                         .save = &Signals().save};
+  return TrainingOptions{
+      .out = out,
+      .resume = resume,
+      .weights = absl::GetFlag(FLAGS_weights),
+      .weights_map = absl::GetFlag(FLAGS_weights_map),
+      .net_text = files.net.message->DebugString(),
+      .trainer_text = files.trainer.message->DebugString(),
+      .pages = {.planner = planner, .host_bytes = pages.host_bytes, .folder = pages.folder},
+      .largest_batch = absl::GetFlag(FLAGS_batch) == "auto",
+      .stop = &Signals().stop,
+      .save = &Signals().save};
 }
 
 absl::Status CheckLooks(const std::string& path, bool plan) {
@@ -338,7 +337,7 @@ absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
                    ProcessGroup& communication, const DeviceChoice& choice, SharedRunData& shared) {
   Timeline::SetRow(Timeline::NewRow(communication.rank(), "training"));
   options.choices["threads"] = absl::StrCat(choice.threads);
-  options.threads = choice.threads;
+  options.pages.threads = choice.threads;
   options.choices["ranks"] = absl::StrCat(communication.size());
   ASSIGN_OR_RETURN(RunData data, Open(files, plan, communication, shared));
   options.tune = choice.tune;

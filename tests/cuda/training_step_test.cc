@@ -89,7 +89,7 @@ class Rank {
         .bucket_bytes = 64,
         .feed = FeedOn(device_->kind(), FeedOfBytes(*net_.message)),
         .capacity_bytes = device_->capacity_bytes(),
-        .planner = pages == Pages::kNone ? PlannerKind::kNone : PlannerKind::kAuto,
+        .pages = {.planner = pages == Pages::kNone ? PlannerKind::kNone : PlannerKind::kAuto},
         .primitives = primitives_.get()};
     if (pages == Pages::kWithoutHost) options.paging.host_step_bytes_per_s = 1;
     auto plan = PlanModel(net_, options);

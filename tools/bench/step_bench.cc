@@ -104,7 +104,7 @@ absl::Status StepBench::CreateModel() {
       .can_send_rows = CheckHalves(options_.allreduce).ok(),
       .feed = FeedOn(device.kind(), FeedOfBytes(*net_.message)),
       .capacity_bytes = device.capacity_bytes(),
-      .planner = PlannerOn(device.kind(), options_.planner),
+      .pages = {.planner = PlannerOn(device.kind(), options_.planner)},
       .device_allreduce = on_device ? options_.allreduce : "",
       .primitives = choice_.primitives.get()};
   if (choice_.tune) {

@@ -126,7 +126,7 @@ absl::StatusOr<bool> Model::PlanPagesAnew(Stream& stream, std::span<const double
                    MeasureCosts(device_, stream, *plan_.train->paging,
                                 {.arena = {device_arena_.data(), device_arena_.bytes()},
                                  .pages = {pages_.data(), pages_.bytes()},
-                                 .folder = options.page_folder},
+                                 .folder = options.pages.folder},
                                 KernelsTo(options.shape.page_activations), options.paging));
   const auto bytes = static_cast<double>(HostBytes(plan_.train->trace.trace, *plan_.train->paging));
   const double hosted = train_pager_->hosted_seconds();

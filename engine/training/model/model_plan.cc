@@ -77,7 +77,7 @@ class NetsPlanner {
                  .bucket_bytes = options.bucket_bytes,
                  .fit_buckets = options.fit_buckets,
                  .can_send_rows = options.can_send_rows,
-                 .cut_updates = options.planner != PlannerKind::kNone && shape.ranks == 1,
+                 .cut_updates = options.pages.planner != PlannerKind::kNone && shape.ranks == 1,
                  .feed = options.feed},
                 plan_.parameters));
     return std::make_unique<NetPlan>(std::move(plan));
@@ -150,7 +150,7 @@ size_t LargestStepOf(const NetPlan& net, PlannerKind planner) {
 // What of the training net is another where nets page.
 absl::Status PlanPagedTraining(ModelPlan& plan) {
   const RunShape& shape = plan.options.shape;
-  if (plan.options.planner == PlannerKind::kNone) return absl::OkStatus();
+  if (plan.options.pages.planner == PlannerKind::kNone) return absl::OkStatus();
   // What is summed in device memory stays where that finds it.
   if (shape.ranks > 1 && plan.options.device_allreduce.empty()) {
     ASSIGN_OR_RETURN(NetPlan paged,
@@ -217,7 +217,7 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
   plan.resident_bytes =
       (largest ? largest->memory.device_bytes : 0) + ReservedBytes(plan, /*paged=*/false);
   if (plan.resident_bytes <= options.capacity_bytes) return plan;
-  if (options.planner == PlannerKind::kNone) {
+  if (options.pages.planner == PlannerKind::kNone) {
     return WithReserved(CheckCapacity(largest->trace.trace, largest->memory, options.capacity_bytes,
                                       ReservedBytes(plan, /*paged=*/false)),
                         plan);
@@ -251,7 +251,7 @@ absl::StatusOr<bool> PlanNetAnew(const ModelPlan& plan, NetPlan& net) {
   const PagingLimits limits = {.capacity_bytes = plan.device_bytes() + reserved,
                                .reserved_bytes = reserved,
                                .self_contained = OneGraph(plan),
-                               .host_bytes = plan.options.host_bytes,
+                               .host_bytes = plan.options.pages.host_bytes,
                                .homes = &net.paging->homes,
                                .host_steps = &host_steps};
   absl::StatusOr<PagingPlan> planned = PlanPaging(trace, costs, limits);
@@ -297,10 +297,10 @@ absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step
 }
 
 size_t LeastCapacity(const ModelPlan& plan) {
-  if (plan.options.planner == PlannerKind::kNone) return plan.resident_bytes;
+  if (plan.options.pages.planner == PlannerKind::kNone) return plan.resident_bytes;
   size_t largest = 0;
   for (const NetPlan* const net : PagedNets(plan)) {
-    largest = std::max(largest, LargestStepOf(*net, plan.options.planner));
+    largest = std::max(largest, LargestStepOf(*net, plan.options.pages.planner));
   }
   // GeePS's buffer may take more than all at once.
   return std::min(plan.resident_bytes, largest + ReservedBytes(plan, /*paged=*/true));
@@ -310,12 +310,12 @@ size_t LeastCapacity(const ModelPlan& plan) {
 // it has them, and may touch more at a step than it.
 absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t capacity_bytes,
                                                   bool train_alone) {
-  const PlannerKind planner = plan.options.planner;
+  const PlannerKind planner = plan.options.pages.planner;
   const std::vector<NetPlan*> nets = PagedNets(plan);
   const auto largest = [planner](const NetPlan* net) { return LargestStepOf(*net, planner); };
   PagingLimits limits = {.capacity_bytes = capacity_bytes,
                          .reserved_bytes = ReservedBytes(plan, /*paged=*/true),
-                         .host_bytes = plan.options.host_bytes};
+                         .host_bytes = plan.options.pages.host_bytes};
   const auto page = [&](const NetPlan& net) {
     return PlanPaging(net.trace.trace, plan.options.paging, limits, planner);
   };
@@ -348,7 +348,7 @@ size_t ModelPlan::disk_bytes() const { return Most(*this, &NetPlan::disk_bytes);
 absl::Status ModelPlan::OpenPages() {
   if (disk_bytes() == 0 || page_file != nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(page_file,
-                   PageFile::Create(options.page_folder, disk_bytes(), disk_home_bytes()));
+                   PageFile::Create(options.pages.folder, disk_bytes(), disk_home_bytes()));
   return absl::OkStatus();
 }
 // Nets that have any there agree on where.

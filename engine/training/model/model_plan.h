@@ -18,6 +18,14 @@ inline PlannerKind PlannerOn(DeviceKind device, PlannerKind planner = PlannerKin
   return device == DeviceKind::kCpu ? PlannerKind::kNone : planner;
 }
 
+// How nets larger than the device's memory page.
+struct PagingOptions {
+  PlannerKind planner = PlannerKind::kAuto;  // kNone: such a net is an error
+  size_t host_bytes = ~size_t{0};            // of a rank's pages; further pages are in a file
+  std::string folder = {};                   // of that file
+  int threads = 1;                           // for updates on the host
+};
+
 struct ModelOptions {
   bool train = true;                    // false: only testing nets
   RunShape shape;                       // PlanModel computes `local`
@@ -30,12 +38,8 @@ struct ModelOptions {
   bool can_send_rows = false;
   Feed feed = {};
   size_t capacity_bytes = ~size_t{0};
-  // The paging planner for nets larger than capacity_bytes, or kNone for an error.
-  PlannerKind planner = PlannerKind::kNone;
+  PagingOptions pages = {.planner = PlannerKind::kNone};
   PagingCosts paging = {};
-  size_t host_bytes = ~size_t{0};          // of pages; further pages are in a file
-  std::string page_folder = {};            // folder of that file
-  int threads = 1;                         // for updates on the host
   std::string device_allreduce = {};       // algorithm in device memory; "": none
   const Primitives* primitives = nullptr;  // outlives the model
 };
@@ -108,10 +112,10 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
 absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step_seconds,
                                    const PagingCosts& costs);
 
-// The least capacity for options.planner.
+// The least capacity for options.pages.planner.
 size_t LeastCapacity(const ModelPlan& plan);
 // How `train`, `accumulating` and, unless train_alone, those of `test` page in this capacity.
-// Precondition: options.planner is not kNone.  Errors: those of PlanPaging.
+// Precondition: options.pages.planner is not kNone.  Errors: those of PlanPaging.
 absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t capacity_bytes,
                                                   bool train_alone = false);
 

@@ -43,7 +43,7 @@ absl::StatusOr<LargestBatch> FindLargestBatch(
   largest.resident = find(least, [](const ModelPlan& plan) { return plan.resident_bytes; });
   RETURN_IF_ERROR(ranks);
   if (!wrong.ok()) return wrong;
-  const bool pages = options(least).planner != PlannerKind::kNone;
+  const bool pages = options(least).pages.planner != PlannerKind::kNone;
   largest.paged =
       pages ? std::max(largest.resident, find(std::max(least, largest.resident), LeastCapacity))
             : largest.resident;

@@ -23,6 +23,8 @@ ModelOptions Planning::OptionsOf(const TrainerConfig& config) const {
   // "ring", by default, has them; the default itself protobuf makes when it is first asked for,
   // without a word that ThreadSanitizer hears.
   const bool has_halves = !distributed.has_allreduce() || CheckHalves(distributed.allreduce()).ok();
+  PagingOptions on_device = pages;
+  on_device.planner = PlannerOn(device.kind(), pages.planner);
   const bool fit_buckets = ranks > 1 && !distributed.has_bucket_bytes();
   return {.shape = ShapeOf(config, *net.message, communication.rank(), ranks),
           .test_batch = data.test ? TestBatchOf(config, *data.test) : 0,
@@ -34,10 +36,7 @@ ModelOptions Planning::OptionsOf(const TrainerConfig& config) const {
           .can_send_rows = has_halves && distributed.wire() == DistributedConfig::F32,
           .feed = FeedOn(device.kind(), data.feed),
           .capacity_bytes = device.capacity_bytes(),
-          .planner = PlannerOn(device.kind(), planner),
-          .host_bytes = host_bytes,
-          .page_folder = page_folder,
-          .threads = threads,
+          .pages = on_device,
           .device_allreduce = device_allreduce,
           .primitives = &primitives};
 }
@@ -104,9 +103,9 @@ absl::StatusOr<std::string> Planning::Advice(const TrainerConfig& config,
                                              const ModelOptions& options) const {
   const bool tests = options.test_samples > 0;
   std::string more = device.kind() == DeviceKind::kSim ? "give more --device_memory" : "";
-  if (planner == PlannerKind::kNone) {
+  if (pages.planner == PlannerKind::kNone) {
     ModelOptions paged = options;
-    paged.planner = PlannerKind::kAuto;
+    paged.pages.planner = PlannerKind::kAuto;
     ASSIGN_OR_RETURN(const bool all, FitsAll(PlanModel(net, paged).ok()));
     if (all) absl::StrAppend(&more, more.empty() ? "" : ", or ", "leave --planner=none out");
   }
@@ -127,8 +126,8 @@ absl::StatusOr<std::string> Planning::Advice(const TrainerConfig& config,
   const int64_t largest = largest_of(*this, tests);
   if (largest < 0) return "";
   Planning other = *this;
-  other.planner = PlannerKind::kAuto;
-  const int64_t paged = planner == PlannerKind::kAuto ? largest : largest_of(other, tests);
+  other.pages.planner = PlannerKind::kAuto;
+  const int64_t paged = pages.planner == PlannerKind::kAuto ? largest : largest_of(other, tests);
   std::string fits = paged > largest ? "; no batch fits with this --planner" : "; no batch fits";
   if (largest >= ranks) {
     fits = absl::StrCat("; the largest batch that fits is ", largest);

@@ -18,10 +18,7 @@ struct Planning {
   const Device& device;
   const Primitives& primitives;
   ProcessGroup& communication;  // with several ranks, after UseDevice
-  PlannerKind planner;
-  size_t host_bytes;
-  const std::string& page_folder;
-  int threads;
+  PagingOptions pages;
 
   // Every rank calls it.  Errors: those of PlanModel and of the process group.
   // If one rank's memory is too small, all ranks return ResourceExhausted.  Its advice is a smaller

@@ -42,15 +42,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
   if (communication.size() > 1) RETURN_IF_ERROR(communication.UseDevice(device));
   std::string batch_text;
   if (options.largest_batch) {
-    const Planning planning{net,
-                            data,
-                            device,
-                            primitives,
-                            communication,
-                            options.planner,
-                            options.host_bytes,
-                            options.page_folder,
-                            options.threads};
+    const Planning planning{net, data, device, primitives, communication, options.pages};
     ASSIGN_OR_RETURN(batch_text, planning.ChooseBatch(config));
     options.trainer_text = config.DebugString();
   }
@@ -242,7 +234,7 @@ absl::Status Trainer::StartIteration(bool update) {
   // The first may set libraries up.
   const bool timed = update && ++updates_ == 2 && model_->plan().pages() &&
                      communication_.size() == 1 &&
-                     model_->plan().options.planner == PlannerKind::kAuto;
+                     model_->plan().options.pages.planner == PlannerKind::kAuto;
   const std::string name = absl::StrCat("step ", step + 1);
   if (!timed) {
     const absl::Status started = training_step_->Start(*batch, step, learning_rate);

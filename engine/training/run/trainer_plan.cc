@@ -94,15 +94,7 @@ absl::Status Trainer::CheckServer(const Parsed<TrainerConfig>& trainer) const {
 
 absl::Status Trainer::PlanNets(const Parsed<NetConfig>& net, const Primitives& primitives,
                                const TrainingOptions& options) {
-  const Planning planning{net,
-                          data_,
-                          device_,
-                          primitives,
-                          communication_,
-                          options.planner,
-                          options.host_bytes,
-                          options.page_folder,
-                          options.threads};
+  const Planning planning{net, data_, device_, primitives, communication_, options.pages};
   // Its batch is all ranks' by now.
   if (options.tune) RETURN_IF_ERROR(options.tune([&] { return planning.PrepareAll(config_); }));
   ASSIGN_OR_RETURN(plan_, planning.Plan(config_));
@@ -222,7 +214,7 @@ PlanSummary Trainer::Plan(const Parsed<NetConfig>& net) const {
                 .carried = CarriedBytes(*plan_->train)},
       .host_is_device = device_.kind() == DeviceKind::kCpu,
       .shares_optimizer = shape.shard_optimizer,
-      .page_folder = plan_->options.page_folder,
+      .page_folder = plan_->options.pages.folder,
       .precisions = BytesInEachPrecision(net, plan_->options, bytes_sent),
       .notes = LeftOut(config_, data_),
       .warnings = warnings_};
@@ -248,7 +240,7 @@ PlanSummary Trainer::Plan(const Parsed<NetConfig>& net) const {
 std::string Trainer::DescribeDetails(const PlanSummary& plan) const {
   return absl::StrCat(
       DescribeMemory(*plan_->train), plan_->pages() ? DescribePaging(*plan_) : "",
-      plan_->options.planner == PlannerKind::kNone ? "" : DescribeCapacities(*plan_),
+      plan_->options.pages.planner == PlannerKind::kNone ? "" : DescribeCapacities(*plan_),
       PrecisionsText(plan));
 }
 
@@ -264,7 +256,7 @@ std::string Trainer::DescribeStart(const Parsed<NetConfig>& net) const {
   const std::string sync = chosen ? "auto allreduce" : DescribeSync();
   const std::string how =
       absl::StrCat(net.message->name(), ": ", Counted(communication_.size(), "rank"), " of ",
-                   Counted(plan_->options.threads, "thread"), " on ",
+                   Counted(plan_->options.pages.threads, "thread"), " on ",
                    std::string(DeviceKindName(device_.kind())), sync.empty() ? "" : ", ", sync);
   return absl::StrCat(Wrapped("training ", how), "\n", Counted(parameters, "parameter"), "; ",
                       Counted(TrainSamplesOf(config_, *data_.train), "sample"), ", ",

@@ -20,11 +20,8 @@ struct TrainingOptions {
   std::string net_text, trainer_text;                     // as parsed, for checkpoints
   std::map<std::string, std::string> choices = {};        // they change bits: threads, ranks, ...
   std::map<std::string, std::string> older_choices = {};  // some, as in older checkpoints
-  PlannerKind planner = PlannerKind::kAuto;               // for nets larger than the device
-  size_t host_bytes = ~size_t{0};  // for pages of a rank; further pages are on disk
-  std::string page_folder = {};    // folder of the page file
-  int threads = 1;                 // for work on the host beside a device
-  bool largest_batch = false;      // replaces the trainer's batch by FindLargestBatch's
+  PagingOptions pages = {};
+  bool largest_batch = false;  // replaces the trainer's batch by FindLargestBatch's
   // CudaTuner::Tune.  Calls `prepare`, which prepares the operations of a plan, in one order on all
   // ranks, and measures them for later plans.  Null: nothing is measured.
   std::function<absl::Status(const std::function<absl::Status()>& prepare)> tune = nullptr;

@@ -111,7 +111,7 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(
   const RunShape::Server& mode = *shape.server;
   const bool gated = mode.sync == Sync::kBsp && shape.gated();
   if (mode.in_host_memory) {
-    sync->host_ = NewCpuDevice({.threads = model.plan().options.threads});
+    sync->host_ = NewCpuDevice({.threads = model.plan().options.pages.threads});
     ASSIGN_OR_RETURN(sync->host_stream_, sync->host_->NewStream());
   }
   Device& owner = sync->host_ ? *sync->host_ : device;

@@ -102,7 +102,7 @@ class TrainingStep {
         optimizer_(optimizer),
         gate_(gate),
         stream_(stream),
-        host_(NewCpuDevice({.threads = model.plan().options.threads})),
+        host_(NewCpuDevice({.threads = model.plan().options.pages.threads})),
         communication_(communication),
         sum_statistic_(StatisticSummer(device, communication)),
         upload_(std::move(upload)),

@@ -39,7 +39,7 @@ ModelOptions Options(const Primitives& primitives, DType page_activations,
                      DType compute = DType::kF32) {
   return {.shape = {.global = 4, .compute = compute, .page_activations = page_activations},
           .slots = {"momentum"},
-          .planner = PlannerKind::kAuto,
+          .pages = {.planner = PlannerKind::kAuto},
           .primitives = &primitives};
 }
 
@@ -81,8 +81,8 @@ struct PagedModel {
     ModelOptions options = Options(primitives, page_activations);
     const ModelPlan resident = *PlanModel(net, options);
     options.capacity_bytes = LeastCapacity(resident) + more;
-    options.host_bytes = host_bytes;
-    options.page_folder = testing::TempDir();
+    options.pages.host_bytes = host_bytes;
+    options.pages.folder = testing::TempDir();
     device = NewSimDevice({.capacity_bytes = options.capacity_bytes});
     stream = *device->NewStream();
     absl::StatusOr<ModelPlan> plan = PlanModel(net, options);

@@ -50,7 +50,7 @@ ModelPlan Plan(int slots, DType dtype, PlannerKind planner = PlannerKind::kAuto,
                                        .slots = std::vector<std::string>(slots, "slot"),
                                        .bucket_bytes = 4096,
                                        .feed = FeedOn(DeviceKind::kSim, FeedOfBytes(net)),
-                                       .planner = planner,
+                                       .pages = {.planner = planner},
                                        .primitives = &primitives});
   EXPECT_TRUE(plan.ok()) << plan.status();
   return *std::move(plan);

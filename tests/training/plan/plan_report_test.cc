@@ -49,7 +49,7 @@ class PlanReport : public testing::Test {
             .test_samples = 7,
             .slots = {"momentum"},
             .capacity_bytes = capacity,
-            .planner = planner,
+            .pages = {.planner = planner},
             .primitives = &primitives_};
   }
   absl::StatusOr<ModelPlan> Plan(int64_t batch, size_t capacity,
@@ -186,7 +186,7 @@ TEST_F(PlanReport, AnIterationThatOnlyAccumulatesMovesLess) {
   options.shape.accumulate = 3;
   options.paging.host_step_bytes_per_s = 1;  // on the host an update would move less, too
   for (const PlannerKind planner : {PlannerKind::kAuto, PlannerKind::kGeeps, PlannerKind::kNaive}) {
-    options.planner = planner;
+    options.pages.planner = planner;
     options.capacity_bytes = ~size_t{0};
     options.capacity_bytes = LeastCapacity(*PlanModel(*net_, options));
     const auto plan = PlanModel(*net_, options);

@@ -66,7 +66,7 @@ std::vector<Planned> Plan(const std::vector<size_t>& capacities,
     RunData data{std::make_unique<Blank>(), std::make_unique<Blank>(), {}};
     data.feed = *FeedOf(*net, *trainer, data.train.get(), data.test.get());
     TrainingOptions options;
-    options.planner = planner;
+    options.pages.planner = planner;
     options.largest_batch = largest;
     options.tune = [&](const std::function<absl::Status()>& prepare) {
       ++planned.tuned;

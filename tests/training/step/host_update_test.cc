@@ -51,7 +51,7 @@ ModelOptions OptionsOf(const Case& of, const NetConfig& net, const Primitives& p
           .slots = NewOptimizer(of.optimizer)->slot_names(),
           .bucket_bytes = 4096,
           .feed = FeedOn(DeviceKind::kSim, FeedOfBytes(net)),
-          .planner = PlannerKind::kAuto,
+          .pages = {.planner = PlannerKind::kAuto},
           .paging = costs,
           .primitives = &primitives};
 }

@@ -68,7 +68,7 @@ absl::StatusOr<ModelPlan> Plan(const Parsed<NetConfig>& net, DeviceKind device, 
                          .bucket_bytes = 64,
                          .feed = FeedOn(device, RandomValues(*net.message)),
                          .capacity_bytes = capacity_bytes,
-                         .planner = PlannerOn(device),
+                         .pages = {.planner = PlannerOn(device)},
                          .primitives = &primitives});
 }
 
