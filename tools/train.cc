@@ -359,23 +359,25 @@ absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
   const auto& run = *prepared;
   if (plan) {
     if (!leader) return absl::OkStatus();
-    PlanSummary summary = run->Plan(files.net);
+    PlanSummary summary = run->Summary(files.net);
     if (!shared.note.empty()) summary.notes.push_back(shared.note);
     const std::string picture = absl::GetFlag(FLAGS_plan_picture);
     const bool verbose = absl::GetFlag(FLAGS_verbose);
-    const std::string text = PlanText(
-        summary, verbose || !picture.empty() ? run->DescribeDetails(summary) : std::string());
+    const std::string text =
+        PlanText(summary, verbose || !picture.empty() ? run->plan().DescribeDetails(summary)
+                                                      : std::string());
     const std::string shown = absl::GetFlag(FLAGS_json) ? PlanJson(summary) + "\n"
                               : verbose                 ? text
                                                         : PlanText(summary, "");
     std::fputs(shown.c_str(), stdout);
     if (picture.empty()) return absl::OkStatus();
     const bool page = !absl::EndsWith(picture, ".svg");
-    return WriteFileAtomically(
-        picture, [&](const FileSink& sink) { return sink(run->DrawPlan(files.net, page, text)); });
+    return WriteFileAtomically(picture, [&](const FileSink& sink) {
+      return sink(DrawPlan(run->plan().nets, files.net.message->name(), page, text));
+    });
   }
   if (leader) {
-    std::fputs(run->DescribeStart(files.net).c_str(), stdout);
+    std::fputs(run->plan().DescribeStart(files.net).c_str(), stdout);
     std::fflush(stdout);  // a file has them before what stderr says
   }
   if (leader && files.trainer.message->distributed().allreduce() == "auto") {

@@ -7,13 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/data/files/atomic_file.h"
 #include "engine/runtime/timeline.h"
 #include "engine/runtime/wrapped_text.h"
-#include "engine/training/metrics/metric_keys.h"
 #include "engine/training/metrics/record_metrics.h"
-#include "engine/training/plan/planning.h"
-#include "engine/training/run/lint.h"
 
 namespace gyre {
 namespace {
@@ -29,74 +25,28 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
                                                           const Primitives& primitives,
                                                           ProcessGroup& communication,
                                                           TrainingOptions options) {
-  TrainerConfig config = *trainer.message;
-  const int64_t servers = config.distributed().servers();
-  const int64_t workers = communication.size() - servers;
-  if (workers < 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: expected fewer than the ranks, which are %d, so that one is left to train, got %d; "
-        "lower servers or start more ranks",
-        trainer.source->Where(trainer.message->distributed(), "servers"), communication.size(),
-        servers));
-  }
-  if (communication.size() > 1) RETURN_IF_ERROR(communication.UseDevice(device));
-  std::string batch_text;
-  if (options.largest_batch) {
-    const Planning planning{net, data, device, primitives, communication, options.pages};
-    ASSIGN_OR_RETURN(batch_text, planning.ChooseBatch(config));
-    options.trainer_text = config.DebugString();
-  }
-  if (config.batch() < workers) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s: batch %d is smaller than the %d ranks%s; each rank needs a sample: "
-                        "raise batch or start "
-                        "fewer ranks",
-                        trainer.source->Where(*trainer.message, "batch"), config.batch(), workers,
-                        servers > 0 ? " that train" : ""));
-  }
-  if (config.batch() > data.train->size()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: batch %d is more than the %d samples of data.train; lower batch to %d or less",
-        trainer.source->Where(*trainer.message, "batch"), config.batch(), data.train->size(),
-        data.train->size()));
-  }
-  if (config.accumulate() > data.train->size() / config.batch()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: %d batches of %d samples are more than the %d of data.train; lower accumulate to %d "
-        "or less",
-        trainer.source->Where(*trainer.message, "accumulate"), config.accumulate(), config.batch(),
-        data.train->size(), data.train->size() / config.batch()));
-  }
-  std::unique_ptr<Trainer> run(new Trainer(config, device, communication, std::move(data)));
-  RETURN_IF_ERROR(run->PlanNets(net, primitives, options));
-  const ModelPlan& plan = *run->plan_;
-  RETURN_IF_ERROR(CheckMetricKeys(net, plan.train->spec,
-                                  plan.test.empty() ? nullptr : &plan.test.front()->spec));
-  RETURN_IF_ERROR(run->CheckServer(trainer));
-  run->batch_text_ = std::move(batch_text);
-  run->warnings_ = Lint(trainer, net, *run->plan_);
-  RETURN_IF_ERROR(run->CheckSequences(net));
-  RETURN_IF_ERROR(run->Agree(net, primitives, options));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<RunPlan> plan,
+      RunPlan::Make(trainer, net, std::move(data), device, primitives, communication, options));
+  std::unique_ptr<Trainer> run(new Trainer(std::move(plan), device, communication));
   run->asked_to_stop_ = options.stop;
   run->asked_to_save_ = options.save;
-  run->state_.emplace(run->config_, std::move(options), communication);
-  RETURN_IF_ERROR(run->plan_->OpenPages());
-  RETURN_IF_ERROR(run->state_->FindStart(plan));
+  run->state_.emplace(run->plan_->config, std::move(options), communication);
+  RETURN_IF_ERROR(run->plan_->nets.OpenPages());
+  RETURN_IF_ERROR(run->state_->FindStart(run->plan_->nets));
   // Without the data nobody knows how long an epoch is.
-  if (run->data_.assumed && run->config_.has_epochs()) return run;
-  RETURN_IF_ERROR(run->length_.GoOnFrom(run->state_->step(), run->state_->position()));
+  if (run->plan_->data.assumed && run->plan_->config.has_epochs()) return run;
+  RETURN_IF_ERROR(run->plan_->length.GoOnFrom(run->state_->step(), run->state_->position()));
   return run;
 }
 
-Trainer::Trainer(TrainerConfig config, Device& device, ProcessGroup& communication, RunData data)
-    : config_(std::move(config)),
+Trainer::Trainer(std::unique_ptr<RunPlan> plan, Device& device, ProcessGroup& communication)
+    : plan_(std::move(plan)),
       device_(device),
       communication_(communication),
-      data_(std::move(data)),
-      optimizer_(NewOptimizer(config_.optimizer())),
-      length_(config_, TrainSamplesOf(config_, *data_.train)),
-      test_every_(config_.evaluate_every()),
-      save_every_(config_.checkpoint_every()) {}
+      optimizer_(NewOptimizer(plan_->config.optimizer())),
+      test_every_(plan_->config.evaluate_every()),
+      save_every_(plan_->config.checkpoint_every()) {}
 
 // An error is every ticket's from then on, so this ends.
 Trainer::~Trainer() {
@@ -109,11 +59,12 @@ absl::StatusOr<std::string> Trainer::Run() {
   if (state_->loss_scale) {
     RETURN_IF_ERROR(training_step_->SetLossScale(*state_->loss_scale));
   }
-  RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_), length_.total_steps()));
+  RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_), plan_->length.total_steps()));
   state_->Say(absl::StrCat("output in ", state_->out()));
-  if (!batch_text_.empty()) state_->Say(Wrapped("", batch_text_));
-  for (const std::string& warning : warnings_) state_->Warn(warning);
-  for (const std::string& note : LeftOut(config_, data_)) state_->Say(Wrapped("", note));
+  if (!plan_->batch_text.empty()) state_->Say(Wrapped("", plan_->batch_text));
+  for (const std::string& warning : plan_->warnings) state_->Warn(warning);
+  for (const std::string& note : LeftOut(plan_->config, plan_->data))
+    state_->Say(Wrapped("", note));
   const absl::Status status = Loop();
   if (state_->log() != nullptr) state_->log()->EndProgress();
   if (!status.ok()) {
@@ -138,8 +89,8 @@ absl::StatusOr<std::string> Trainer::Run() {
 
 absl::Status Trainer::CreateModel() {
   ASSIGN_OR_RETURN(stream_, device_.NewStream());
-  ASSIGN_OR_RETURN(model_, Model::Create(*std::move(plan_), device_, *stream_, &communication_));
-  plan_.reset();
+  ASSIGN_OR_RETURN(model_,
+                   Model::Create(std::move(plan_->nets), device_, *stream_, &communication_));
   const auto learning_rate = [this](int64_t step) { return LearningRate(step); };
   ASSIGN_OR_RETURN(training_step_,
                    TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_,
@@ -153,29 +104,29 @@ absl::Status Trainer::CreateModel() {
 }
 
 double Trainer::LearningRate(int64_t step) const {
-  return length_.LearningRate(step, model_->plan().options.shape.workers());
+  return plan_->length.LearningRate(step, model_->plan().options.shape.workers());
 }
 
 absl::Status Trainer::Loop() {
   const bool works = model_->plan().options.shape.works();
   if (works) {
-    ASSIGN_OR_RETURN(loader_,
-                     NewLoader(*data_.train, /*train=*/true, model_->plan().options.shape,
-                               model_->plan().options.feed, state_->position(), kBatches, device_));
+    ASSIGN_OR_RETURN(
+        loader_, NewLoader(*plan_->data.train, /*train=*/true, model_->plan().options.shape,
+                           model_->plan().options.feed, state_->position(), kBatchesHeld, device_));
   }
   // The run before may have ended between the checkpoint and the test after it.
   if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
-  while (state_->step() < length_.total_steps() && state_->step() != stop_at_) {
+  while (state_->step() < plan_->length.total_steps() && state_->step() != stop_at_) {
     RETURN_IF_ERROR(works ? RunStep() : ServeStep());
     RETURN_IF_ERROR(state_->CheckSaving());
     // First, so that what the test finds wrong costs no work.
     if (state_->step() == save_at_ || Due(save_every_)) RETURN_IF_ERROR(Save());
     // A run that stops has no time for it; the one that goes on makes up for it.
-    const bool stops = state_->step() == stop_at_ && state_->step() < length_.total_steps();
+    const bool stops = state_->step() == stop_at_ && state_->step() < plan_->length.total_steps();
     if (Due(test_every_) && !stops) RETURN_IF_ERROR(Test());
   }
   RETURN_IF_ERROR(FinishAll());
-  const bool stopped = state_->step() < length_.total_steps();
+  const bool stopped = state_->step() < plan_->length.total_steps();
   if (stopped) RETURN_IF_ERROR(Save());
   RETURN_IF_ERROR(training_step_->Stop());
   RETURN_IF_ERROR(state_->FinishSaving());
@@ -411,13 +362,13 @@ absl::Status Trainer::Take(const Report& report) {
         absl::StrFormat("step %d: the loss is not finite; %s", report.step, kDivergenceAdvice));
   }
   MetricsLog* const log = state_->log();
-  return log ? log->Step(report.step, length_.EpochsAt(report.step), metrics, report.learning_rate,
-                         report.loss_scale)
+  return log ? log->Step(report.step, plan_->length.EpochsAt(report.step), metrics,
+                         report.learning_rate, report.loss_scale)
              : absl::OkStatus();
 }
 
 absl::Status Trainer::Test() {
-  if (!data_.test) return absl::OkStatus();
+  if (!plan_->data.test) return absl::OkStatus();
   RETURN_IF_ERROR(FinishAll());
   RETURN_IF_ERROR(state_->SettleParts());  // what the test finds wrong costs no work
   MetricsLog* const log = state_->log();
@@ -425,7 +376,7 @@ absl::Status Trainer::Test() {
   const int64_t samples = model_->plan().options.test_samples;
   if (log) progress = [log, samples](int64_t done) { log->TestProgress(done, samples); };
   const absl::StatusOr<std::vector<Metric>> metrics =
-      Evaluate(*model_, *data_.test, device_, *stream_, communication_, progress);
+      Evaluate(*model_, *plan_->data.test, device_, *stream_, communication_, progress);
   if (!metrics.ok()) return SaveFirst(metrics.status());
   // Training tells by its own loss whether it can go on.
   if (const absl::Status status = CheckFiniteMetrics(*metrics); !status.ok()) {

@@ -11,10 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/training/feed/data_feed.h"
 #include "engine/training/plan/plan_report.h"
-#include "engine/training/plan/plan_summary.h"
-#include "engine/training/run/run_length.h"
+#include "engine/training/run/run_plan.h"
 #include "engine/training/run/run_state.h"
 #include "engine/training/step/training_step.h"
 
@@ -31,13 +29,10 @@ class Trainer {
                                                           ProcessGroup& communication,
                                                           TrainingOptions options);
 
-  PlanSummary Plan(const Parsed<NetConfig>& net) const;
-  // Text for people: offsets and stays of states, paging, and the cost of other memory sizes and
-  // precisions.
-  std::string DescribeDetails(const PlanSummary& plan) const;
-  // Text for people as a run begins: ranks, device, sync, samples, parameters.
-  std::string DescribeStart(const Parsed<NetConfig>& net) const;
-  std::string DrawPlan(const Parsed<NetConfig>& net, bool page, const std::string& below) const;
+  const RunPlan& plan() const { return *plan_; }  // its nets only until Run
+  PlanSummary Summary(const Parsed<NetConfig>& net) const {
+    return plan_->Summary(net, state_->start());
+  }
 
   ~Trainer();  // waits for reports in flight
 
@@ -46,10 +41,7 @@ class Trainer {
   absl::StatusOr<std::string> Run();
 
  private:
-  // One for each step in flight, one that is ready, and one that is being read.
-  static constexpr int kBatches = kMostStepsInFlight + 2;
-
-  Trainer(TrainerConfig config, Device& device, ProcessGroup& communication, RunData data);
+  Trainer(std::unique_ptr<RunPlan> plan, Device& device, ProcessGroup& communication);
 
   // An iteration.
   struct InFlight {
@@ -69,16 +61,6 @@ class Trainer {
     std::optional<LossScaleState> loss_scale = {};
   };
 
-  absl::Status PlanNets(const Parsed<NetConfig>& net, const Primitives& primitives,
-                        const TrainingOptions& options);
-  absl::Status Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
-                     TrainingOptions& options);
-  absl::StatusOr<std::string> LookAt(const Dataset& dataset, const NetPlan& net,
-                                     const std::string& what) const;
-  std::string DescribeSync() const;
-  absl::Status CheckServer(const Parsed<TrainerConfig>& trainer) const;
-  // Also adds to the warnings.
-  absl::Status CheckSequences(const Parsed<NetConfig>& net);
   absl::Status CreateModel();
   double LearningRate(int64_t step) const;
   void Time();
@@ -99,18 +81,13 @@ class Trainer {
   absl::Status Save();
   // Saves the last step's state after an error of the data, which leaves it sound.  One rank only.
   absl::Status SaveFirst(const absl::Status& status);
-  bool Due(int64_t every) const { return length_.IsDue(every, state_->step()); }
+  bool Due(int64_t every) const { return plan_->length.IsDue(every, state_->step()); }
 
-  const TrainerConfig config_;
+  const std::unique_ptr<RunPlan> plan_;  // its nets until the model exists
   Device& device_;
   ProcessGroup& communication_;
-  const RunData data_;
   const std::unique_ptr<Optimizer> optimizer_;
-  RunLength length_;
   const int64_t test_every_, save_every_;  // steps; 0: each epoch
-  std::optional<ModelPlan> plan_;          // until the model exists
-  std::vector<std::string> warnings_;      // of Lint and PaddingWarnings
-  std::string batch_text_;                 // the number of samples, if chosen here
 
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;

@@ -1,0 +1,327 @@
+#include "engine/training/run/run_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "distributed/server_shards.h"
+#include "engine/data/files/atomic_file.h"
+#include "engine/runtime/count_text.h"
+#include "engine/runtime/wrapped_text.h"
+#include "engine/training/feed/data_check.h"
+#include "engine/training/feed/sequence_check.h"
+#include "engine/training/metrics/metric_keys.h"
+#include "engine/training/metrics/record_metrics.h"
+#include "engine/training/plan/plan_report.h"
+#include "engine/training/plan/planning.h"
+#include "engine/training/run/lint.h"
+#include "memory/report/paging_text.h"
+
+namespace gyre {
+namespace {
+
+// As that of an allreduce.
+std::string DescribeWire(const RunShape& shape) {
+  return shape.wire == DType::kF32 ? "" : absl::StrCat(", as ", std::string(DTypeName(shape.wire)));
+}
+
+std::string DescribeServer(const RunShape& shape) {
+  const RunShape::Server& server = *shape.server;
+  const std::string more = absl::StrCat(
+      server.dedicated == 1  ? ", 1 rank only serves"
+      : server.dedicated > 1 ? absl::StrCat(", ", server.dedicated, " ranks only serve")
+                             : "",
+      server.in_host_memory ? ", in host memory" : "", DescribeWire(shape));
+  if (server.sync == Sync::kBsp) return "parameter server, bsp" + more;
+  if (server.sync == Sync::kAsync) return "parameter server, async" + more;
+  return absl::StrCat("parameter server, ssp ", server.staleness, more);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunPlan>> RunPlan::Make(const Parsed<TrainerConfig>& trainer,
+                                                       const Parsed<NetConfig>& net, RunData data,
+                                                       Device& device, const Primitives& primitives,
+                                                       ProcessGroup& communication,
+                                                       TrainingOptions& options) {
+  TrainerConfig config = *trainer.message;
+  const int64_t servers = config.distributed().servers();
+  const int64_t workers = communication.size() - servers;
+  if (workers < 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: expected fewer than the ranks, which are %d, so that one is left to train, got %d; "
+        "lower servers or start more ranks",
+        trainer.source->Where(trainer.message->distributed(), "servers"), communication.size(),
+        servers));
+  }
+  if (communication.size() > 1) RETURN_IF_ERROR(communication.UseDevice(device));
+  std::string batch_text;
+  const Planning planning{net, data, device, primitives, communication, options.pages};
+  if (options.largest_batch) {
+    ASSIGN_OR_RETURN(batch_text, planning.ChooseBatch(config));
+    options.trainer_text = config.DebugString();
+  }
+  if (config.batch() < workers) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: batch %d is smaller than the %d ranks%s; each rank needs a sample: "
+                        "raise batch or start "
+                        "fewer ranks",
+                        trainer.source->Where(*trainer.message, "batch"), config.batch(), workers,
+                        servers > 0 ? " that train" : ""));
+  }
+  if (config.batch() > data.train->size()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: batch %d is more than the %d samples of data.train; lower batch to %d or less",
+        trainer.source->Where(*trainer.message, "batch"), config.batch(), data.train->size(),
+        data.train->size()));
+  }
+  if (config.accumulate() > data.train->size() / config.batch()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: %d batches of %d samples are more than the %d of data.train; lower accumulate to %d "
+        "or less",
+        trainer.source->Where(*trainer.message, "accumulate"), config.accumulate(), config.batch(),
+        data.train->size(), data.train->size() / config.batch()));
+  }
+  // Its batch is all ranks' by now.
+  if (options.tune) RETURN_IF_ERROR(options.tune([&] { return planning.PrepareAll(config); }));
+  ASSIGN_OR_RETURN(ModelPlan nets, planning.Plan(config));
+  std::unique_ptr<RunPlan> plan(new RunPlan(std::move(config), std::move(data), std::move(nets),
+                                            std::move(batch_text), device, communication));
+  RETURN_IF_ERROR(
+      CheckMetricKeys(net, plan->nets.train->spec,
+                      plan->nets.test.empty() ? nullptr : &plan->nets.test.front()->spec));
+  RETURN_IF_ERROR(plan->CheckServer(trainer));
+  plan->warnings = Lint(trainer, net, plan->nets);
+  RETURN_IF_ERROR(plan->CheckSequences(net));
+  RETURN_IF_ERROR(plan->Agree(net, primitives, options));
+  return plan;
+}
+
+RunPlan::RunPlan(TrainerConfig config_of_run, RunData data_of_run, ModelPlan nets_of_run,
+                 std::string batch, Device& device, ProcessGroup& communication)
+    : config(std::move(config_of_run)),
+      data(std::move(data_of_run)),
+      nets(std::move(nets_of_run)),
+      length(config, TrainSamplesOf(config, *data.train)),
+      batch_text(std::move(batch)),
+      device_(device),
+      communication_(communication) {}
+
+// What a parameter server does not do.
+absl::Status RunPlan::CheckServer(const Parsed<TrainerConfig>& trainer) const {
+  const RunShape& shape = nets.options.shape;
+  if (!shape.server) return absl::OkStatus();
+  const DistributedConfig& distributed = trainer.message->distributed();
+  const auto error = [&](const auto&... what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(trainer.source->Where(distributed, "sync"), ": ", DescribeServer(shape), ": ",
+                     what..., "; train with sync allreduce (shard_optimizer shares out the same)"));
+  };
+  for (const DType dtype : nets.train->order.dtypes) {
+    if (shape.SentAs(dtype) != DType::kF16 || !shape.gates_alone()) continue;
+    return error("gradients that a rank clips or skips itself travel without the loss's scale, in ",
+                 "which those of F16 would be lost; BF16, bsp and loss_scale.fixed lose none");
+  }
+  if (shape.server->dedicated > 0) {
+    const NetSpec& spec = nets.train->spec;
+    if (const auto carried = CarriedStates(spec); !carried.empty()) {
+      return error("with servers no rows are carried from step to step, as those of \"",
+                   NameOf(spec, carried.front()), "\" are");
+    }
+    for (const auto& node : spec.nodes) {
+      const auto is_summed = [](const StateSpec& state) {
+        return state.summed_after >= 0 || state.summed_after_backward >= 0;
+      };
+      if (std::ranges::none_of(node.spec.states, is_summed)) continue;
+      return error("with servers no rank waits for others' statistics, as \"", node.config->name(),
+                   "\" does");
+    }
+  }
+  for (const Parameter& parameter : nets.parameters.all()) {
+    if (parameter.spec.lazy)
+      return error("\"", parameter.name(), "\" is lazy, and owners update whole tables");
+  }
+  const std::vector<int64_t>& elements = nets.train->order.elements;
+  // Of ranks that only serve the last one has least.
+  const auto all_own = [&](int servers) {
+    return std::ranges::any_of(elements, [&](int64_t of_bucket) {
+      return ServerShard(of_bucket, shape.ranks - servers, servers, shape.ranks - 1).count() > 0;
+    });
+  };
+  const int dedicated = shape.server->dedicated;
+  int fewer = dedicated;
+  while (fewer > 0 && !all_own(fewer)) --fewer;
+  if (fewer < dedicated) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: expected so few that each owns some of the %d elements of gradient buckets, got %d; "
+        "lower servers to %d",
+        trainer.source->Where(distributed, "servers"),
+        std::accumulate(elements.begin(), elements.end(), int64_t{0}), dedicated, fewer));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunPlan::CheckSequences(const Parsed<NetConfig>& net) {
+  if (data.assumed) return absl::OkStatus();
+  const NetSpec& spec = nets.train->spec;
+  RETURN_IF_ERROR(CheckTokens(net, spec, *data.train, "train"));
+  if (data.test) {
+    RETURN_IF_ERROR(CheckTokens(net, nets.test.front()->spec, *data.test, "test"));
+  }
+  const std::vector<std::string> padding = PaddingWarnings(net, spec, *data.train, "train");
+  warnings.insert(warnings.end(), padding.begin(), padding.end());
+  return absl::OkStatus();
+}
+
+// Ranks that share the data look at them once.
+absl::StatusOr<std::string> RunPlan::LookAt(const Dataset& dataset, const NetPlan& net,
+                                            const std::string& what) const {
+  std::lock_guard lock(data.looks->mutex);
+  const auto [look, first] = data.looks->digests.try_emplace(what, "");
+  if (first) look->second = CheckData(dataset, net, what);
+  return look->second;
+}
+
+// Ranks that would compute different things find out before they begin.
+absl::Status RunPlan::Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
+                            TrainingOptions& options) {
+  const std::string trainer_text = config.DebugString(), net_text = net.message->DebugString();
+  RETURN_IF_ERROR(communication_.CheckEqual({{"--threads", options.choices["threads"]},
+                                             {"the trainer file with its overrides", trainer_text},
+                                             {"the net file with its overrides", net_text}}));
+  std::string& allreduce = options.choices["allreduce"];
+  allreduce = communication_.DescribeAllreduce();
+  // The halves of others have the bits of the whole.
+  if (const RunShape& shape = nets.options.shape; shape.server) {
+    // bsp has the bits of the ranks that train, by "direct".
+    const bool exact = shape.server->sync == Sync::kBsp;
+    allreduce = exact ? "direct" + DescribeWire(shape) : DescribeServer(shape);
+    if (exact) options.choices["ranks"] = absl::StrCat(shape.workers());
+  } else if (nets.options.shape.shard_optimizer &&
+             CutsHalvesElsewhere(config.distributed().allreduce())) {
+    allreduce += ", in halves";
+  }
+  std::string train = "assumed", test;
+  if (!data.assumed) {
+    ASSIGN_OR_RETURN(train, LookAt(*data.train, *nets.train, "training data"));
+    options.choices["training data"] = train;
+    options.older_choices["training data"] = SampledDigestOf(*data.train, data.feed);
+    options.fit = data.fit;
+    if (data.test) {
+      ASSIGN_OR_RETURN(test, LookAt(*data.test, *nets.test.front(), "test data"));
+    }
+  }
+  const std::string fingerprint = nets.Fingerprint(), algorithms = primitives.choices();
+  RETURN_IF_ERROR(
+      communication_.CheckEqual({{"the training data", train},
+                                 {"the test data", test},
+                                 {"what the data take from the training samples", data.fit.text},
+                                 {"the weights' layouts and buckets", fingerprint},
+                                 {"the libraries' algorithms", algorithms}}));
+  options.choices["layouts"] = Sha256(fingerprint).substr(0, 16);
+  if (!algorithms.empty()) options.choices["algorithms"] = Sha256(algorithms).substr(0, 16);
+  if (nets.options.shape.page_activations != DType::kF32) {
+    std::string rounding;
+    for (const NetPlan* const of : {nets.train.get(), nets.accumulating.get()}) {
+      if (of != nullptr && of->paging) rounding += RoundingText(*of->paging);
+    }
+    options.choices["rounded pages"] = rounding.empty() ? "none" : Sha256(rounding).substr(0, 16);
+  }
+  return absl::OkStatus();
+}
+
+std::string RunPlan::DescribeSync() const {
+  const RunShape& shape = nets.options.shape;
+  if (communication_.size() == 1) return "";
+  if (shape.server) return DescribeServer(shape);
+  if (shape.shard_optimizer) return "sharded optimizer by reduce-scatter and allgather";
+  std::string sums = communication_.DescribeAllreduce();
+  const size_t wire = std::min(sums.find(", as "), sums.size());
+  return sums.insert(wire, " allreduce");
+}
+
+PlanSummary RunPlan::Summary(const Parsed<NetConfig>& net, const RunStart& start) const {
+  const RunShape& shape = nets.train->spec.shape;
+  const auto bytes_sent = [this](size_t bytes, DType dtype) {
+    return communication_.BytesSent(bytes, dtype);
+  };
+  const ServerBytes server = nets.server_bytes(nets.pages());
+  PlanSummary plan = {
+      .net = net.message->name(),
+      .device = std::string(DeviceKindName(device_.kind())),
+      .ranks = communication_.size(),
+      .rank = communication_.rank(),
+      .batch = config.batch(),
+      .accumulate = config.accumulate(),
+      .rank_samples = shape.local,
+      .steps = data.assumed && config.has_epochs() ? -1 : length.total_steps(),
+      .samples = data.assumed ? -1 : TrainSamplesOf(config, *data.train),
+      .layers = LayerRows(nets),
+      .communication = {.buckets = static_cast<int64_t>(nets.train->order.buckets.size()),
+                        .sent_bytes = BytesSent(*nets.train, bytes_sent),
+                        .how = DescribeSync()},
+      .bytes = {.nets = nets.device_bytes(),
+                .gradients = nets.communication_bytes(),
+                .exchange = shape.server ? server.device : nets.allreduce_bytes(),
+                .capacity = device_.capacity_bytes(),
+                .batches = kBatchesHeld * BatchBytes(BatchArrays(*nets.train)),
+                .checkpoint = nets.checkpoint_bytes(),
+                .rows = RowBytes(*nets.train),
+                .server = server.pinned,
+                .pages = nets.page_bytes(),
+                .disk = nets.disk_bytes(),
+                .optimizer = nets.slot_bytes(),
+                .carried = CarriedBytes(*nets.train)},
+      .host_is_device = device_.kind() == DeviceKind::kCpu,
+      .shares_optimizer = shape.shard_optimizer,
+      .page_folder = nets.options.pages.folder,
+      .precisions = BytesInEachPrecision(net, nets.options, bytes_sent),
+      .notes = LeftOut(config, data),
+      .warnings = warnings};
+  for (const GradientBucket& bucket : nets.train->order.buckets) {
+    plan.communication.gradient_bytes += bucket.bytes;
+  }
+  if (!nets.test.empty()) {
+    plan.bytes.test =
+        static_cast<size_t>(RecordBytes(nets.test.front()->spec, nets.options.test_samples));
+  }
+  if (nets.pages()) {
+    plan.paged_seconds = ExpectIteration(nets).seconds;
+    plan.resident_seconds = WorkSeconds(nets.train->trace.trace);
+  }
+  plan.warnings.insert(plan.warnings.end(), start.warnings.begin(), start.warnings.end());
+  for (const std::string& note : {gyre::DescribeStart(start), batch_text}) {
+    if (!note.empty()) plan.notes.insert(plan.notes.begin(), note);
+  }
+  return plan;
+}
+
+std::string RunPlan::DescribeDetails(const PlanSummary& plan) const {
+  return absl::StrCat(
+      DescribeMemory(*nets.train), nets.pages() ? DescribePaging(nets) : "",
+      nets.options.pages.planner == PlannerKind::kNone ? "" : DescribeCapacities(nets),
+      PrecisionsText(plan));
+}
+
+std::string RunPlan::DescribeStart(const Parsed<NetConfig>& net) const {
+  int64_t parameters = 0;
+  for (const LayerRow& row : LayerRows(nets)) {
+    parameters += row.parameters;
+  }
+  // What it chooses is another line's.
+  const bool chosen = communication_.size() > 1 && !nets.options.shape.server &&
+                      !nets.options.shape.shard_optimizer &&
+                      config.distributed().allreduce() == "auto";
+  const std::string sync = chosen ? "auto allreduce" : DescribeSync();
+  const std::string how =
+      absl::StrCat(net.message->name(), ": ", Counted(communication_.size(), "rank"), " of ",
+                   Counted(nets.options.pages.threads, "thread"), " on ",
+                   std::string(DeviceKindName(device_.kind())), sync.empty() ? "" : ", ", sync);
+  return absl::StrCat(Wrapped("training ", how), "\n", Counted(parameters, "parameter"), "; ",
+                      Counted(TrainSamplesOf(config, *data.train), "sample"), ", ",
+                      SamplesAStep(config), " a step, ", Counted(length.total_steps(), "step"),
+                      "\n");
+}
+
+}  // namespace gyre
