@@ -14,22 +14,6 @@ LearningRateConfig Config(const char* text) {
   return config;
 }
 
-TEST(LearningRateSchedule, Constant) {
-  for (const char* text : {"base: 0.5", "base: 0.5 constant {}"}) {
-    for (int64_t step : {0, 1, 99, 100, 1000}) {
-      EXPECT_EQ(LearningRateAt(Config(text), step, 100), 0.5) << text << " step " << step;
-    }
-  }
-}
-
-TEST(LearningRateSchedule, StepDropsEveryFewSteps) {
-  const LearningRateConfig config = Config("base: 8 step { every: 3 gamma: 0.5 }");
-  const double expected[] = {8, 8, 8, 4, 4, 4, 2, 2, 2, 1};
-  for (int64_t step = 0; step < 10; ++step) {
-    EXPECT_EQ(LearningRateAt(config, step, 10), expected[step]) << step;
-  }
-}
-
 TEST(LearningRateSchedule, StepUsesItsDefaultGamma) {
   const LearningRateConfig config = Config("base: 1 step { every: 1 }");
   EXPECT_FLOAT_EQ(LearningRateAt(config, 3, 10), 1e-3f);
