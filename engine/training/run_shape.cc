@@ -42,7 +42,7 @@ std::optional<RunShape::Server> ServerOf(const DistributedConfig& config, int ra
 
 }  // namespace
 
-std::vector<ElementRange> RunShape::PartsOf(int64_t elements, DType dtype) const {
+std::vector<ElementRange> RunShape::ShardsOf(int64_t elements, DType dtype) const {
   if (!shard_optimizer) return std::vector<ElementRange>(ranks, {0, elements});
   std::vector<ElementRange> parts;
   for (int of_rank = 0; of_rank < ranks; ++of_rank) {
@@ -58,7 +58,7 @@ std::vector<ElementRange> RunShape::PartsOf(int64_t elements, DType dtype) const
 
 std::vector<ElementRange> RunShape::MeasuredRanges(int64_t elements, DType dtype) const {
   if (workers() == 1) return {{0, elements}};
-  return DirectRanges(elements, SizeOf(SentAs(dtype)), workers());
+  return DirectRanges(elements, SizeOf(WireType(dtype)), workers());
 }
 
 DType PrecisionOf(const TrainerConfig& config, const NetConfig& net) {

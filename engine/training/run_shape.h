@@ -68,7 +68,7 @@ struct RunShape {
   int shares() const { return server && server->sync != Sync::kBsp ? workers() : 1; }
 
   // By rank, the range of a bucket that it updates.
-  std::vector<ElementRange> PartsOf(int64_t elements, DType dtype) const;
+  std::vector<ElementRange> ShardsOf(int64_t elements, DType dtype) const;
   // Whether updates must wait for all gradients.
   bool gated() const { return clip_norm.has_value() || loss_scale.dynamic(); }
   // Whether each worker of a server clips and skips its own gradients before it sends them.
@@ -77,7 +77,7 @@ struct RunShape {
   // updates, or else one that only accumulates.
   bool takes(bool updates) const { return server && updates == (accumulate == 1); }
   // The wire type of a server's bucket.  A single worker rounds nothing.
-  DType SentAs(DType dtype) const { return dtype == DType::kF32 && workers() > 1 ? wire : dtype; }
+  DType WireType(DType dtype) const { return dtype == DType::kF32 && workers() > 1 ? wire : dtype; }
   // A bucket's sum of squares is the sum over these ranges.  Each has one owner.
   std::vector<ElementRange> MeasuredRanges(int64_t elements, DType dtype) const;
 };

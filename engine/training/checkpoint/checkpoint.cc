@@ -134,7 +134,7 @@ absl::StatusOr<std::vector<std::string>> CheckParts(const fs::path& folder, cons
       }));
   std::vector<std::string> paths;
   for (int part = 0; part < parts; ++part) {
-    const std::string name = PartName(file, part, parts);
+    const std::string name = ShardName(file, part, parts);
     const auto sum = sums.crc32_of_file().find(name);
     if (sum == sums.crc32_of_file().end()) {
       return Broken(folder / kStateFile, absl::StrCat("no crc32 of ", name));
@@ -205,7 +205,7 @@ absl::Status CheckFile(const std::string& path, uint32_t crc32) {
   return Broken(path, absl::StrFormat("the file has crc32 %08x, expected %08x", got, crc32));
 }
 
-std::string PartName(const std::string& file, int part, int parts) {
+std::string ShardName(const std::string& file, int part, int parts) {
   if (parts == 1) return absl::StrCat(file, ".safetensors");
   return absl::StrFormat("%s-%05d-of-%05d.safetensors", file, part + 1, parts);
 }

@@ -24,10 +24,10 @@ namespace gyre {
 
 inline constexpr char kStateFile[] = "state.pb";
 inline constexpr char kWeightsFile[] = "weights.safetensors";
-inline constexpr char kOptimizerFile[] = "optimizer", kCarriedFile[] = "carried";  // for PartName
+inline constexpr char kOptimizerFile[] = "optimizer", kCarriedFile[] = "carried";  // for ShardName
 
 // The name of shard `part` of `parts`, which is "optimizer.safetensors" for a single shard.
-std::string PartName(const std::string& file, int part, int parts);
+std::string ShardName(const std::string& file, int part, int parts);
 
 struct Checkpoint {
   std::string path;  // the folder

@@ -10,9 +10,9 @@ namespace gyre {
 
 CheckpointCopies::CheckpointCopies(const CheckpointFolders& folders,
                                    std::vector<std::vector<std::string>> files_of_rank,
-                                   ProcessGroup& communication, CheckpointShards& parts)
+                                   ProcessGroup& communication, CheckpointShards& shards)
     : communication_(communication),
-      parts_(parts),
+      shards_(shards),
       files_of_rank_(std::move(files_of_rank)),
       neighbour_(folders.NeighbourOf(communication.rank())) {
   for (const int rank : folders.KeptBy(communication.rank())) mail_.incoming.push_back({rank});
@@ -66,7 +66,7 @@ absl::Status CheckpointCopies::Collect(bool wait) {
   }
   RETURN_IF_ERROR(communication_.Wait(*std::exchange(ticket_, std::nullopt)).status());
   packed_ = std::string();
-  parts_.MailCame();
+  shards_.MailCame();
   return absl::OkStatus();
 }
 

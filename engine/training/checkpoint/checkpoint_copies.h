@@ -23,12 +23,12 @@ class CheckpointCopies {
   // Precondition: folders.several().
   CheckpointCopies(const CheckpointFolders& folders,
                    std::vector<std::vector<std::string>> files_of_rank, ProcessGroup& communication,
-                   CheckpointShards& parts);
+                   CheckpointShards& shards);
 
   // Writing thread: reads this rank's files of step_N.  Precondition: no rank has called Send.
   absl::Status Pack(const CheckpointStore& store, int64_t step);
-  // Writing thread: writes the received files into step_N.  Precondition: parts_.AwaitMail returned
-  // true.  Errors: those of writing, and DataLoss for a wrong checksum.
+  // Writing thread: writes the received files into step_N.  Precondition: shards_.AwaitMail
+  // returned true.  Errors: those of writing, and DataLoss for a wrong checksum.
   absl::Status Write(CheckpointStore& store, int64_t step,
                      const std::map<std::string, uint32_t>& crc32_of_file);
 
@@ -40,7 +40,7 @@ class CheckpointCopies {
 
  private:
   ProcessGroup& communication_;
-  CheckpointShards& parts_;
+  CheckpointShards& shards_;
   const std::vector<std::vector<std::string>> files_of_rank_;
   const int neighbour_;
   Mail mail_;

@@ -16,7 +16,7 @@ CheckpointShards::CheckpointShards(const std::vector<std::vector<std::string>>& 
     if (r == rank) last_ = names_.size();
   }
   own_.resize(names_.size() + (copied ? 2 : 0));
-  told_.resize(own_.size());
+  sums_.resize(own_.size());
 }
 
 void CheckpointShards::Wrote(const std::string& file, uint32_t crc32) {
@@ -54,8 +54,8 @@ void CheckpointShards::AppendTo(std::vector<double>& numbers) const {
 void CheckpointShards::Take(std::span<const double> sums) {
   if (sums.empty()) return;
   std::lock_guard lock(mutex_);
-  GYRE_CHECK(sums.size() == told_.size());
-  std::ranges::copy(sums, told_.begin());
+  GYRE_CHECK(sums.size() == sums_.size());
+  std::ranges::copy(sums, sums_.begin());
   changed_.notify_all();
 }
 
@@ -66,10 +66,10 @@ bool CheckpointShards::reached(CheckpointStage stage) const {
 
 bool CheckpointShards::ReachedByAll(CheckpointStage stage) const {
   if (stage == kWritten) {
-    return std::count(told_.begin(), told_.begin() + static_cast<ptrdiff_t>(names_.size()), 0.0) ==
+    return std::count(sums_.begin(), sums_.begin() + static_cast<ptrdiff_t>(names_.size()), 0.0) ==
            0;
   }
-  return copied_ && told_[names_.size() + stage - kCopied] == (stage == kCopied ? ranks_ : 1);
+  return copied_ && sums_[names_.size() + stage - kCopied] == (stage == kCopied ? ranks_ : 1);
 }
 
 bool CheckpointShards::ReachedByThis(CheckpointStage stage) const {
@@ -108,7 +108,7 @@ std::map<std::string, uint32_t> CheckpointShards::crc32_of_file() const {
   GYRE_CHECK(ReachedByAll(kWritten));
   std::map<std::string, uint32_t> crc32s;
   for (size_t i = 0; i < names_.size(); ++i) {
-    crc32s[names_[i]] = static_cast<uint32_t>(told_[i] - 1);
+    crc32s[names_[i]] = static_cast<uint32_t>(sums_[i] - 1);
   }
   return crc32s;
 }

@@ -68,7 +68,7 @@ class CheckpointShards {
   std::condition_variable changed_;
   // For each name 0, or 1 + its CRC-32, which F64 holds exactly.  If parts are copied, the numbers
   // of ranks at kCopied and at kPublished follow.
-  std::vector<double> own_, told_;
+  std::vector<double> own_, sums_;
   bool mail_came_ = false, given_up_ = false;
 };
 

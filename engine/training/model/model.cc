@@ -183,7 +183,7 @@ absl::Status Model::SetParameter(Stream& stream, size_t index, std::span<const s
   }
   if (!plan_.has_master(index)) return absl::OkStatus();
   const BucketedGradient& gradient = GradientOf(plan_.train->order, static_cast<int>(index));
-  const ElementRange own = UpdatedPart(*plan_.train, gradient.bucket);
+  const ElementRange own = UpdatedShard(*plan_.train, gradient.bucket);
   const int64_t begin = std::max(own.begin, gradient.at);
   const int64_t end = std::min(own.end, gradient.at + parameter.storage_elements());
   if (begin >= end) return absl::OkStatus();
@@ -290,9 +290,9 @@ absl::Status Model::LoadCarried(Stream& stream, const TensorFiles& carried) {
 }
 
 absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFiles& optimizer) {
-  const ElementRange own = UpdatedPart(*plan_.train, bucket);
-  for (const auto& piece : PiecesIn(plan_.train->order, plan_.parameters, bucket, own)) {
-    const Parameter& parameter = plan_.parameters.all()[piece.parameter];
+  const ElementRange own = UpdatedShard(*plan_.train, bucket);
+  for (const auto& range : RangesIn(plan_.train->order, plan_.parameters, bucket, own)) {
+    const Parameter& parameter = plan_.parameters.all()[range.parameter];
     const size_t element = SizeOf(FileDType(parameter));
     for (int kind = 0; kind < plan_.train->slots.kinds(); ++kind) {
       const std::string suffix = absl::StrCat(".", plan_.train->slots.names[kind]);
@@ -302,8 +302,8 @@ absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFiles& opt
       }
       ASSIGN_OR_RETURN(const TensorFile read, optimizer.Read(names));
       ASSIGN_OR_RETURN(const std::vector<std::byte> value, PackParameter(parameter, read, suffix));
-      const auto bytes = std::span(value).subspan(piece.begin * element, piece.count * element);
-      RETURN_IF_ERROR(SetSlot(stream, bucket, kind, piece.at - own.begin, bytes));
+      const auto bytes = std::span(value).subspan(range.begin * element, range.count * element);
+      RETURN_IF_ERROR(SetSlot(stream, bucket, kind, range.at - own.begin, bytes));
     }
   }
   return absl::OkStatus();
@@ -357,7 +357,7 @@ absl::Status Model::CopyState(Stream& stream, Buffer& copy) const {
 }
 
 absl::Status Model::CopySlot(Stream& stream, int bucket, int kind, std::byte* to) const {
-  const ElementRange own = UpdatedPart(*plan_.train, bucket);
+  const ElementRange own = UpdatedShard(*plan_.train, bucket);
   const DType dtype = plan_.train->slots.dtype(bucket);
   const Tensor whole{to, Shape({plan_.train->order.elements[bucket]}), dtype};
   const Tensor part = Slice(whole, own.begin, own.count());

@@ -119,7 +119,7 @@ absl::Status RunPlan::CheckServer(const Parsed<TrainerConfig>& trainer) const {
                      what..., "; train with sync allreduce (shard_optimizer shares out the same)"));
   };
   for (const DType dtype : nets.train->order.dtypes) {
-    if (shape.SentAs(dtype) != DType::kF16 || !shape.gates_alone()) continue;
+    if (shape.WireType(dtype) != DType::kF16 || !shape.gates_alone()) continue;
     return error("gradients that a rank clips or skips itself travel without the loss's scale, in ",
                  "which those of F16 would be lost; BF16, bsp and loss_scale.fixed lose none");
   }

@@ -19,7 +19,7 @@ namespace {
 
 // For which a rank that writes lets the others wait, before it tells that it lives.
 constexpr std::chrono::milliseconds kPause(100);
-// How often it is seen whether the others' parts are there, and how often yet once a run has
+// How often it is seen whether the others' shards are there, and how often yet once a run has
 // failed: together less than a failing rank waits before it ends the others.
 constexpr std::chrono::milliseconds kBetweenLooks(250);
 constexpr int kLooks = 6;
@@ -136,8 +136,8 @@ absl::Status RunState::Save(const Model& model, Stream& stream, bool tell) {
   const auto files_of_rank = FilesOfRanks();
   copies_.reset();
   const bool several = folders_ && folders_->several();
-  parts_.emplace(files_of_rank, communication_.rank(), several);
-  if (several) copies_.emplace(*folders_, files_of_rank, communication_, *parts_);
+  shards_.emplace(files_of_rank, communication_.rank(), several);
+  if (several) copies_.emplace(*folders_, files_of_rank, communication_, *shards_);
   if (!leader() && files_of_all_.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(model.CopyState(stream, copy_));
   tell_ = tell && leader();
@@ -153,9 +153,9 @@ absl::Status RunState::Save(const Model& model, Stream& stream, bool tell) {
 absl::Status RunState::FinishSaving() {
   if (!std::exchange(saving_, false)) return absl::OkStatus();
   // Who has written waits in a sum for who has not, and who has not comes there now and then.
-  while (!parts_->complete()) {
+  while (!shards_->complete()) {
     if (copies_) RETURN_IF_ERROR(copies_->Collect(/*wait=*/true));
-    parts_->AwaitOwn(kPause);
+    shards_->AwaitOwn(kPause);
     RETURN_IF_ERROR(CheckSaving());
     std::vector<double> numbers;
     AppendTo(numbers);
@@ -182,7 +182,7 @@ absl::Status RunState::CheckSaving() {
 
 absl::Status RunState::AwaitSaving() {
   if (!writing_.valid()) return absl::OkStatus();
-  parts_->GiveUp();
+  shards_->GiveUp();
   const Written written = writing_.get();
   if (written.published) saved_step_ = copied_step_;
   if (!written.deleted.ok()) {
@@ -197,13 +197,13 @@ absl::Status RunState::AwaitSaving() {
 void RunState::AppendTo(std::vector<double>& numbers) {
   // An error of it is that of every operation.
   if (copies_) copies_->Collect(/*wait=*/false).IgnoreError();
-  if (parts_) parts_->AppendTo(numbers);
+  if (shards_) shards_->AppendTo(numbers);
 }
 
 void RunState::Take(std::span<const double> sums) {
-  if (!parts_) return;
-  parts_->Take(sums);
-  if (copies_ && parts_->reached(CheckpointShards::kWritten)) copies_->Send();
+  if (!shards_) return;
+  shards_->Take(sums);
+  if (copies_ && shards_->reached(CheckpointShards::kWritten)) copies_->Send();
 }
 
 CheckpointState RunState::State() const {
@@ -245,9 +245,9 @@ RunState::Written RunState::Write(const Model& model, const CheckpointState& sta
 
 absl::Status RunState::WriteAndPublish(const Model& model, const CheckpointState& state,
                                        bool* published) {
-  Model::UnpackedState parts;
-  RETURN_IF_ERROR(model.UnpackState({copy_.data(), copy_.bytes()}, parts));
-  RETURN_IF_ERROR(Annotate(CheckFiniteTensors(parts.weights.tensors),
+  Model::UnpackedState unpacked;
+  RETURN_IF_ERROR(model.UnpackState({copy_.data(), copy_.bytes()}, unpacked));
+  RETURN_IF_ERROR(Annotate(CheckFiniteTensors(unpacked.weights.tensors),
                            absl::StrFormat("step %d: the weights", state.step())));
   std::map<std::string, uint32_t> crc32_of_file;  // of this rank alone
   const auto write = [&](const std::string& file, const HostTensors& tensors) -> absl::Status {
@@ -256,31 +256,31 @@ absl::Status RunState::WriteAndPublish(const Model& model, const CheckpointState
     ASSIGN_OR_RETURN(crc32_of_file[name], checkpoints_->Write(state.step(), name, tensors.tensors));
     return absl::OkStatus();
   };
-  RETURN_IF_ERROR(write(kWeightsFile, parts.weights));
-  RETURN_IF_ERROR(write(kOptimizerFile, parts.optimizer));
-  RETURN_IF_ERROR(write(kCarriedFile, parts.carried));
+  RETURN_IF_ERROR(write(kWeightsFile, unpacked.weights));
+  RETURN_IF_ERROR(write(kOptimizerFile, unpacked.optimizer));
+  RETURN_IF_ERROR(write(kCarriedFile, unpacked.carried));
   if (copies_) RETURN_IF_ERROR(copies_->Pack(*checkpoints_, state.step()));
   if (!files_of_all_.empty()) {
-    for (const auto& [name, crc32] : crc32_of_file) parts_->Wrote(name, crc32);
+    for (const auto& [name, crc32] : crc32_of_file) shards_->Wrote(name, crc32);
   }
   if (copies_) return PublishCopied(state, published);
   if (!leader()) return absl::OkStatus();
   if (!files_of_all_.empty()) {
-    ASSIGN_OR_RETURN(crc32_of_file, AwaitParts(state.step()));
+    ASSIGN_OR_RETURN(crc32_of_file, AwaitShards(state.step()));
   }
   RETURN_IF_ERROR(checkpoints_->Publish(state, crc32_of_file));
   *published = true;
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::map<std::string, uint32_t>> RunState::AwaitParts(int64_t step) {
+absl::StatusOr<std::map<std::string, uint32_t>> RunState::AwaitShards(int64_t step) {
   // A rank whose step fails tells no more; what it has written is there, and it waits a little
   // before it ends the others.
   absl::StatusOr<std::map<std::string, uint32_t>> written;
   RETURN_IF_ERROR(AwaitOthers(step, [&](std::chrono::milliseconds most) {
-    written = parts_->Await(CheckpointShards::kWritten, most)
-                  ? parts_->crc32_of_file()
-                  : checkpoints_->Written(step, parts_->names());
+    written = shards_->Await(CheckpointShards::kWritten, most)
+                  ? shards_->crc32_of_file()
+                  : checkpoints_->Written(step, shards_->names());
     return !written.ok() || !written->empty();
   }));
   return written;
@@ -295,14 +295,14 @@ absl::Status RunState::PublishCopied(const CheckpointState& state, bool* publish
   const int64_t step = state.step();
   const bool publishes = folders_->Publishes(communication_.rank());
   const auto by_all = [&](CheckpointShards::CheckpointStage stage) {
-    return AwaitOthers(step, [=, this](milliseconds most) { return parts_->Await(stage, most); });
+    return AwaitOthers(step, [=, this](milliseconds most) { return shards_->Await(stage, most); });
   };
   RETURN_IF_ERROR(by_all(kWritten));
-  RETURN_IF_ERROR(AwaitOthers(step, [&](milliseconds most) { return parts_->AwaitMail(most); }));
-  const auto crc32_of_file = parts_->crc32_of_file();
+  RETURN_IF_ERROR(AwaitOthers(step, [&](milliseconds most) { return shards_->AwaitMail(most); }));
+  const auto crc32_of_file = shards_->crc32_of_file();
   RETURN_IF_ERROR(copies_->Write(*checkpoints_, step, crc32_of_file));
   if (publishes && !leader()) RETURN_IF_ERROR(checkpoints_->WriteState(state, crc32_of_file));
-  parts_->Reached(kCopied);
+  shards_->Reached(kCopied);
   if (!publishes) return absl::OkStatus();
   if (leader()) {
     RETURN_IF_ERROR(by_all(kCopied));
@@ -311,14 +311,14 @@ absl::Status RunState::PublishCopied(const CheckpointState& state, bool* publish
     return absl::OkStatus();  // this rank has done its part
   }
   RETURN_IF_ERROR(checkpoints_->PublishWritten(step));
-  if (leader()) parts_->Reached(kPublished);
+  if (leader()) shards_->Reached(kPublished);
   *published = true;
   return absl::OkStatus();
 }
 
 absl::Status RunState::AwaitOthers(int64_t step,
                                    const std::function<bool(std::chrono::milliseconds)>& holds) {
-  for (int looks = kLooks; looks > 0; looks -= parts_->given_up()) {
+  for (int looks = kLooks; looks > 0; looks -= shards_->given_up()) {
     if (holds(kBetweenLooks)) return absl::OkStatus();
   }
   return absl::AbortedError(absl::StrFormat(
@@ -329,10 +329,10 @@ std::string RunState::NameOf(const std::string& file, int rank) const {
   const bool is_leader = rank == 0;
   if (file == kWeightsFile) return is_leader ? file : "";
   if (std::ranges::count(files_of_all_, file) > 0) {
-    return PartName(file, rank, communication_.size());
+    return ShardName(file, rank, communication_.size());
   }
   if (file == kCarriedFile && !has_carried_) return "";
-  return is_leader ? PartName(file, 0, 1) : "";
+  return is_leader ? ShardName(file, 0, 1) : "";
 }
 
 std::vector<std::vector<std::string>> RunState::FilesOfRanks() const {

@@ -35,7 +35,7 @@ class RunState {
   RunState(const TrainerConfig& config, const TrainingOptions& options, ProcessGroup& communication)
       : config_(config), options_(options), communication_(communication) {}
   ~RunState() {
-    if (parts_) parts_->GiveUp();
+    if (shards_) shards_->GiveUp();
     RemoveReceived().IgnoreError();
   }
 
@@ -66,7 +66,7 @@ class RunState {
   // writing.
   absl::Status FinishSaving();
   // FinishSaving if several ranks write, ahead of a time in which no step sums their numbers.
-  absl::Status SettleParts() { return files_of_all_.empty() ? absl::OkStatus() : FinishSaving(); }
+  absl::Status SettleShards() { return files_of_all_.empty() ? absl::OkStatus() : FinishSaving(); }
   // Returns this rank's error if it has finished its part.  Never blocks.
   absl::Status CheckSaving();
   // Blocks until this rank has finished its part and returns its error.  Does not tell other ranks.
@@ -96,14 +96,14 @@ class RunState {
   Written Write(const Model& model, const CheckpointState& state);
   absl::Status WriteAndPublish(const Model& model, const CheckpointState& state, bool* published);
   // On rank 0's writing thread, waits for all ranks' files and returns their CRC-32s.
-  absl::StatusOr<std::map<std::string, uint32_t>> AwaitParts(int64_t step);
+  absl::StatusOr<std::map<std::string, uint32_t>> AwaitShards(int64_t step);
   // With several folders: stores copies of other ranks' files, then publishes.
   absl::Status PublishCopied(const CheckpointState& state, bool* published);
   // Blocks until `holds`, called with a time to wait, returns true.  Errors: Aborted if the run has
   // failed.
   absl::Status AwaitOthers(int64_t step,
                            const std::function<bool(std::chrono::milliseconds)>& holds);
-  // The name of a rank's shard of a file of PartName, or of the weights.  "" if it writes none.
+  // The name of a rank's shard of a file of ShardName, or of the weights.  "" if it writes none.
   std::string NameOf(const std::string& file, int rank) const;
   // Empty if rank 0 writes all.
   std::vector<std::vector<std::string>> FilesOfRanks() const;
@@ -122,7 +122,7 @@ class RunState {
   std::vector<std::string> files_of_all_;  // sharded: each rank writes a shard of them
   std::optional<CheckpointFolders> folders_;  // if several ranks write
   Buffer copy_;                               // by Model::CopyState
-  std::optional<CheckpointShards> parts_;     // of the last Save
+  std::optional<CheckpointShards> shards_;    // of the last Save
   std::optional<CheckpointCopies> copies_;    // of the last Save, with several folders
   std::optional<CheckpointStore> checkpoints_;
   // On rank 0 alone:

@@ -81,7 +81,7 @@ absl::StatusOr<std::string> Trainer::Run() {
     return absl::Status(status.code(), absl::StrFormat("%s; the checkpoint of step %d stands",
                                                        status.message(), state_->saved_step()));
   }
-  RETURN_IF_ERROR(TellHowPagingWent());
+  RETURN_IF_ERROR(ReportPaging());
   RETURN_IF_ERROR(state_->Flush());
   RETURN_IF_ERROR(communication_.Barrier());  // nobody leaves while another may still fail
   return model_->Sha256OfWeights(*stream_);
@@ -189,7 +189,7 @@ absl::Status Trainer::StartIteration(bool update) {
   const std::string name = absl::StrCat("step ", step + 1);
   if (!timed) {
     const absl::Status started = training_step_->Start(*batch, step, learning_rate);
-    TellHowStepsRun();
+    ReportReplay();
     return Annotate(started, name);
   }
   const auto seconds = training_step_->StartTimed(*batch, step, *learning_rate);
@@ -215,11 +215,11 @@ absl::Status Trainer::PlanPagesAnew(std::span<const double> step_seconds) {
   return training_step_->SetLossScale(loss_scale);
 }
 
-void Trainer::TellHowStepsRun() {
-  if (told_) return;
+void Trainer::ReportReplay() {
+  if (reported_) return;
   const size_t nodes = training_step_->graph_nodes();
   const absl::Status& refusal = training_step_->refusal();
-  told_ = nodes > 0 || !refusal.ok();
+  reported_ = nodes > 0 || !refusal.ok();
   if (nodes > 0) state_->Say(absl::StrFormat("steps are replayed: graphs of %d nodes", nodes));
   if (!refusal.ok()) {
     state_->Warn(
@@ -248,7 +248,7 @@ void Trainer::Time() {
   stalled_since_ = stalled;
 }
 
-absl::Status Trainer::TellHowPagingWent() {
+absl::Status Trainer::ReportPaging() {
   if (paged_.count == 0) return absl::OkStatus();
   const ExpectedIteration expected = ExpectIteration(model_->plan());
   const bool stalls = device_.kind() != DeviceKind::kCuda;
@@ -370,7 +370,7 @@ absl::Status Trainer::Take(const Report& report) {
 absl::Status Trainer::Test() {
   if (!plan_->data.test) return absl::OkStatus();
   RETURN_IF_ERROR(FinishAll());
-  RETURN_IF_ERROR(state_->SettleParts());  // what the test finds wrong costs no work
+  RETURN_IF_ERROR(state_->SettleShards());  // what the test finds wrong costs no work
   MetricsLog* const log = state_->log();
   std::function<void(int64_t)> progress;
   const int64_t samples = model_->plan().options.test_samples;

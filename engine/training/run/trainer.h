@@ -64,13 +64,13 @@ class Trainer {
   absl::Status CreateModel();
   double LearningRate(int64_t step) const;
   void Time();
-  absl::Status TellHowPagingWent();
+  absl::Status ReportPaging();
   absl::Status Loop();
   absl::Status RunStep();
   absl::Status ServeStep();
   absl::Status StartIteration(bool update);
   absl::Status FinishIteration();
-  void TellHowStepsRun();
+  void ReportReplay();
   absl::Status FinishAll();
   absl::Status FirstError(const absl::Status& status);
   absl::Status PlanPagesAnew(std::span<const double> step_seconds);
@@ -99,9 +99,9 @@ class Trainer {
   std::atomic<bool>* asked_to_save_ = nullptr;
   // The step after which all ranks do as a rank was asked, or -1.
   int64_t stop_at_ = -1, save_at_ = -1;
-  bool agreed_ = false;  // all ranks end with the same error, at the same point
-  bool told_ = false;    // the log says whether steps are replayed
-  int64_t updates_ = 0;  // started in this process
+  bool agreed_ = false;    // all ranks end with the same error, at the same point
+  bool reported_ = false;  // the log says whether steps are replayed
+  int64_t updates_ = 0;    // started in this process
   // Measured iterations if nets page, and the start of the next one's time and stalls.
   PagedIterations paged_;
   int64_t finished_ = 0;

@@ -236,7 +236,7 @@ absl::Status GradientSync::Bring(int index, bool gathered, Stream& compute) cons
   return absl::OkStatus();
 }
 
-absl::Status GradientSync::AddSumsOfParts() {
+absl::Status GradientSync::AddSumsOfShards() {
   const size_t own = communication_.rank() * buckets_.size();
   for (size_t i = 0; i < sums_of_parts_.size(); ++i) {
     if (i < own || i >= own + buckets_.size()) sums_of_parts_[i] = 0;

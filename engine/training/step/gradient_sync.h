@@ -70,7 +70,7 @@ class GradientSync {
   // `gathered` tells whether StartGather preceded that Finish.
   absl::Status Bring(int bucket, bool gathered, Stream& compute) const;
   // With halves, adds the ranks' sums of squares for UploadSums.  Blocks.  Errors: those of ranks.
-  absl::Status AddSumsOfParts();
+  absl::Status AddSumsOfShards();
   // Enqueues the upload of all buckets' sums of squares, the same each time.
   absl::Status UploadSums(Stream& compute) const;
 

@@ -93,7 +93,7 @@ absl::Status ServerGate::Measure() {
     if (whole) {  // as one rank alone measures it
       RETURN_IF_ERROR(SumSquares(stream_, sum, scratch_.data(), squares));
     } else {
-      RETURN_IF_ERROR(SumSquaresOfRanges(stream_, sum, UpdatedPart(net.plan(), bucket).begin,
+      RETURN_IF_ERROR(SumSquaresOfRanges(stream_, sum, UpdatedShard(net.plan(), bucket).begin,
                                          ranges, count, lanes, squares));
     }
     ranges += count;
@@ -120,7 +120,7 @@ absl::Status ServerGate::TellAll() {
     const std::vector<double>& squares = squares_of_[b];
     sums[b] = shape.workers() == 1
                   ? squares.front()
-                  : AddDirectRanges(order.elements[b], SizeOf(shape.SentAs(order.dtypes[b])),
+                  : AddDirectRanges(order.elements[b], SizeOf(shape.WireType(order.dtypes[b])),
                                     shape.workers(), squares);
   }
   return absl::OkStatus();

@@ -60,32 +60,32 @@ class ServerSync::Update final : public TableUpdate {
     }
     const Net& net = model_.train();
     const ParameterSet& parameters = model_.plan().parameters;
-    const int64_t part = UpdatedPart(net.plan(), bucket_).begin;
+    const int64_t part = UpdatedShard(net.plan(), bucket_).begin;
     const ElementRange chunk = {rows.first, rows.first + rows.values.shape[0]};
     const int kinds = net.plan().slots.kinds();
     const bool has_master = net.plan().slots.has_master(bucket_);
-    const std::vector<ParameterRange> pieces =
-        PiecesIn(net.plan().order, parameters, bucket_, chunk);
-    const auto in_chunk = [&](const Tensor& of, const ParameterRange& piece) {
-      return Slice(of, piece.at - chunk.begin, piece.count);
+    const std::vector<ParameterRange> ranges =
+        RangesIn(net.plan().order, parameters, bucket_, chunk);
+    const auto in_chunk = [&](const Tensor& of, const ParameterRange& range) {
+      return Slice(of, range.at - chunk.begin, range.count);
     };
-    const auto array = [&](int kind, const ParameterRange& piece) {
-      return rows.slots.empty() ? Slice(net.slot(bucket_, kind), piece.at - part, piece.count)
-                                : in_chunk(rows.slots[kind], piece);
+    const auto array = [&](int kind, const ParameterRange& range) {
+      return rows.slots.empty() ? Slice(net.slot(bucket_, kind), range.at - part, range.count)
+                                : in_chunk(rows.slots[kind], range);
     };
     std::vector<Tensor> slots;
-    for (const ParameterRange& piece : pieces) {
-      for (int kind = 0; kind < kinds; ++kind) slots.push_back(array(kind, piece));
+    for (const ParameterRange& range : ranges) {
+      for (int kind = 0; kind < kinds; ++kind) slots.push_back(array(kind, range));
     }
     std::vector<ParameterViews> views;
-    for (const ParameterRange& piece : pieces) {
-      const StateSpec& spec = parameters.all()[piece.parameter].spec;
-      views.push_back({.value = in_chunk(rows.values, piece),
-                       .gradient = in_chunk(sent, piece),
+    for (const ParameterRange& range : ranges) {
+      const StateSpec& spec = parameters.all()[range.parameter].spec;
+      views.push_back({.value = in_chunk(rows.values, range),
+                       .gradient = in_chunk(sent, range),
                        .slots = std::span(slots).subspan(views.size() * kinds, kinds),
                        .learning_rate_multiplier = spec.learning_rate_multiplier,
                        .decay_multiplier = spec.decay_multiplier,
-                       .master = has_master ? array(kinds, piece) : Tensor{}});
+                       .master = has_master ? array(kinds, range) : Tensor{}});
     }
     return optimizer_.Update(stream, scalars_, views);
   }
@@ -185,9 +185,9 @@ absl::Status ServerSync::Begin(int64_t step) {
   for (size_t b = 0; b < updates_.size(); ++b) {
     const int bucket = static_cast<int>(b);
     updates_[b]->Begin(step, skipped_, owners_gate_.get());
-    const ElementRange part = UpdatedPart(net.plan(), bucket);
+    const ElementRange part = UpdatedShard(net.plan(), bucket);
     const Tensor& values = server_->owned(bucket).values;
-    for (const auto& [p, begin, at, count] : PiecesIn(net.plan().order, parameters, bucket, part)) {
+    for (const auto& [p, begin, at, count] : RangesIn(net.plan().order, parameters, bucket, part)) {
       const Tensor from = Slice(net.parameter(p, parameters), begin, count);
       RETURN_IF_ERROR(
           compute_.Copy(Slice(values, at - part.begin, count).data, from.data, from.bytes()));
@@ -284,7 +284,7 @@ absl::Status ServerSync::Settle() {
     RETURN_IF_ERROR(server_->Get(bucket, values.data()));
     all.data = values.data();
     for (const auto& [p, begin, at, count] :
-         PiecesIn(order, parameters, bucket, {0, all.elements()})) {
+         RangesIn(order, parameters, bucket, {0, all.elements()})) {
       const Tensor to = Slice(net.parameter(p, parameters), begin, count);
       RETURN_IF_ERROR(compute_.Copy(to.data, Slice(all, at, count).data, to.bytes()));
     }

@@ -3,7 +3,7 @@
 // A bucket is a table.  Its gradients are sent to owners when backward has completed them.  New
 // values return to the same memory before the next forward reads them.  With paging both are steps
 // of the trace, on the compute stream, and no copy runs in the background.  A rank owns the shard
-// that UpdatedPart returns, with the optimizer's state, and applies all ranks' gradients to it.
+// that UpdatedShard returns, with the optimizer's state, and applies all ranks' gradients to it.
 // The owner has the shard's latest values.  Its own worker's values may be older.  The last ranks
 // may only own.  Then workers' shards are smaller, and a server's link carries no more than a
 // worker's.  If the server is in host memory, so is the optimizer's state.  The model holds it

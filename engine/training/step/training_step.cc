@@ -335,7 +335,7 @@ absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between,
       RETURN_IF_ERROR(between([this, b] { return sync_->Finish(b, stream_).status(); }));
       if (!together) RETURN_IF_ERROR(update(b));
     }
-    if (sharded()) RETURN_IF_ERROR(between([this] { return sync_->AddSumsOfParts(); }));
+    if (sharded()) RETURN_IF_ERROR(between([this] { return sync_->AddSumsOfShards(); }));
     RETURN_IF_ERROR(sync_->UploadSums(stream_));
   }
   RETURN_IF_ERROR(
@@ -348,23 +348,23 @@ absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between,
 TrainingStep::BucketViews TrainingStep::ViewsOf(int bucket, int tile) const {
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
-  const ElementRange own = UpdatedPart(net.plan(), bucket), of_own = net.tile(bucket, tile);
+  const ElementRange own = UpdatedShard(net.plan(), bucket), of_own = net.tile(bucket, tile);
   const ElementRange part = {own.begin + of_own.begin, std::min(own.end, own.begin + of_own.end)};
-  const std::vector<ParameterRange> pieces = PiecesIn(net.plan().order, parameters, bucket, part);
+  const std::vector<ParameterRange> ranges = RangesIn(net.plan().order, parameters, bucket, part);
   const int step = net.plan().trace.update_steps[bucket][tile];
   const int kinds = net.plan().slots.kinds();
   const Tensor gradients = net.sent(bucket) ? net.summed(bucket) : net.bucket(bucket, step);
   BucketViews all;
   std::vector<Tensor>& slots = all.slots;
-  for (const ParameterRange& piece : pieces) {
+  for (const ParameterRange& range : ranges) {
     for (int kind = 0; kind < kinds; ++kind) {
       slots.push_back(
-          Slice(net.slot(bucket, kind, tile, step), piece.at - part.begin, piece.count));
+          Slice(net.slot(bucket, kind, tile, step), range.at - part.begin, range.count));
     }
   }
   const TouchedTable* const table = TableOf(net.plan(), bucket);
   std::vector<ParameterViews>& views = all.parameters;
-  for (const auto& [p, begin, at, count] : pieces) {
+  for (const auto& [p, begin, at, count] : ranges) {
     const StateSpec& spec = parameters.all()[p].spec;
     views.push_back({.value = Slice(net.parameter(p, parameters, step), begin, count),
                      .gradient = Slice(gradients, at, count),
@@ -418,11 +418,11 @@ absl::Status TrainingStep::TakeValues(int bucket) {
   const NetTrace& trace = net.plan().trace;
   const int step = served() ? trace.take_steps[bucket] : trace.update_steps[bucket].back();
   // With a server, the worker's values of its own shard are older, too.
-  const ElementRange own = served() ? ElementRange{} : UpdatedPart(net.plan(), bucket);
+  const ElementRange own = served() ? ElementRange{} : UpdatedShard(net.plan(), bucket);
   const Tensor values = net.summed(bucket);
   const ElementRange others[] = {{0, own.begin}, {own.end, values.elements()}};
   for (const ElementRange part : others) {
-    for (const auto& [p, begin, at, count] : PiecesIn(net.plan().order, parameters, bucket, part)) {
+    for (const auto& [p, begin, at, count] : RangesIn(net.plan().order, parameters, bucket, part)) {
       const Tensor value = Slice(net.parameter(p, parameters, step), begin, count);
       RETURN_IF_ERROR(stream_.Copy(value.data, Slice(values, at, count).data, value.bytes()));
     }

@@ -90,7 +90,7 @@ class SeveralFolders : public testing::Test {
   }
   static std::vector<std::vector<std::string>> Files() {
     std::vector<std::vector<std::string>> files = {{kWeightsFile}, {}, {}};
-    for (int r = 0; r < kRanks; ++r) files[r].push_back(PartName(kOptimizerFile, r, kRanks));
+    for (int r = 0; r < kRanks; ++r) files[r].push_back(ShardName(kOptimizerFile, r, kRanks));
     return files;
   }
 
@@ -176,7 +176,7 @@ TEST_F(SeveralFolders, WhateverHostIsLostItIsWhole) {
 
 TEST_F(SeveralFolders, ABrokenCopyIsAsOneThatIsMissing) {
   Save(5);
-  const std::string part = "/" + PartName(kOptimizerFile, 1, kRanks);  // of ranks 1 and 2
+  const std::string part = "/" + ShardName(kOptimizerFile, 1, kRanks);  // of ranks 1 and 2
   for (int rank : {1, 2}) {
     std::string bytes = ReadBytes(StepOf(rank, 5) + part);
     bytes[bytes.size() / 2] ^= 4;
@@ -192,7 +192,7 @@ TEST_F(SeveralFolders, ABrokenCopyIsAsOneThatIsMissing) {
 TEST_F(SeveralFolders, WhatIsWholeNowhereIsNamedAndTheOneBeforeUsed) {
   Save(5);
   Save(6);
-  const std::string part = "/" + PartName(kOptimizerFile, 1, kRanks);
+  const std::string part = "/" + ShardName(kOptimizerFile, 1, kRanks);
   fs::remove(StepOf(1, 6) + part);
   WriteBytes(StepOf(2, 6) + part, "x");
   EXPECT_EQ(Gather(), "step_00000005");

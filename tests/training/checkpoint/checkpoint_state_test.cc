@@ -23,7 +23,7 @@ class CheckpointStateTest : public testing::Test {
     state_.set_position(192);
     CheckpointStore store(folder_.path());
     std::map<std::string, uint32_t> crc32s;
-    for (const std::string& name : {std::string(kWeightsFile), PartName(kOptimizerFile, 0, 1)}) {
+    for (const std::string& name : {std::string(kWeightsFile), ShardName(kOptimizerFile, 0, 1)}) {
       const auto crc32 = store.Write(3, name, {});
       ASSERT_TRUE(crc32.ok()) << crc32.status();
       crc32s[name] = *crc32;

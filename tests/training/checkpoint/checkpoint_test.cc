@@ -56,7 +56,7 @@ absl::Status Save(CheckpointStore& store, const CheckpointState& state,
   for (int part = 0; part < parts; ++part) {
     std::vector<NamedTensor> of_part;
     for (size_t i = part; i < slots.size(); i += parts) of_part.push_back(slots[i]);
-    const std::string name = PartName(kOptimizerFile, part, parts);
+    const std::string name = ShardName(kOptimizerFile, part, parts);
     ASSIGN_OR_RETURN(crc32s[name], store.Write(state.step(), name, of_part));
   }
   return store.Publish(state, crc32s);
@@ -389,17 +389,17 @@ TEST(CheckpointTest, PartsAreOneSetOfTensors) {
     EXPECT_TRUE(store.Publish(StateOf(50), crc32s).ok());
     return std::string(LoadCheckpoint(folder / "step_00000050").status().message());
   };
-  const std::string one = PartName(kOptimizerFile, 0, 2), two = PartName(kOptimizerFile, 1, 2);
+  const std::string one = ShardName(kOptimizerFile, 0, 2), two = ShardName(kOptimizerFile, 1, 2);
   EXPECT_THAT(publish({kWeightsFile, one, two}),
               testing::AllOf(testing::StartsWith((folder / "step_00000050/" + two) + ": holds"),
                              testing::EndsWith("as does " + (folder / "step_00000050/" + one))));
   EXPECT_THAT(publish({kWeightsFile, two}), HasSubstr("no crc32 of optimizer.safetensors"));
-  EXPECT_THAT(publish({kWeightsFile, one, PartName(kOptimizerFile, 2, 3)}),
+  EXPECT_THAT(publish({kWeightsFile, one, ShardName(kOptimizerFile, 2, 3)}),
               HasSubstr("no crc32 of " + two));
   EXPECT_THAT(publish({kWeightsFile}), HasSubstr("of which 0 are the optimizer's"));
   EXPECT_THAT(publish({kWeightsFile, one, two, "x.safetensors"}),
               HasSubstr("has crc32 of 4 files, of which 2 are the optimizer's and 0 of what"));
-  EXPECT_THAT(publish({PartName(kOptimizerFile, 0, 1)}),
+  EXPECT_THAT(publish({ShardName(kOptimizerFile, 0, 1)}),
               HasSubstr("no crc32 of weights.safetensors"));
 }
 
@@ -414,7 +414,7 @@ TEST(CheckpointTest, WhatAnotherWritesMustBeThere) {
   other.RemoveMark(1);
   EXPECT_FALSE(leader.SeesMark(1));
 
-  const std::string one = PartName(kOptimizerFile, 0, 2), two = PartName(kOptimizerFile, 1, 2);
+  const std::string one = ShardName(kOptimizerFile, 0, 2), two = ShardName(kOptimizerFile, 1, 2);
   for (CheckpointStore* second : {&elsewhere, &other}) {
     std::map<std::string, uint32_t> crc32s;
     crc32s[two] = second->Write(4, two, SlotsOf(4).tensors()).value();

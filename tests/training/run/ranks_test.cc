@@ -153,7 +153,7 @@ Slots SlotsOf(const std::string& out, int step, int parts) {
   Slots slots;
   for (int part = 0; part < parts; ++part) {
     const auto file =
-        *TensorFile::Read(FileOf(out, step, PartName(kOptimizerFile, part, parts).c_str()));
+        *TensorFile::Read(FileOf(out, step, ShardName(kOptimizerFile, part, parts).c_str()));
     slots.of_file.push_back(0);
     for (const auto& [name, tensor] : file.tensors()) {
       const std::string bytes(static_cast<const char*>(tensor.data), tensor.bytes());

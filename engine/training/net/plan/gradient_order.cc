@@ -60,7 +60,7 @@ const BucketedGradient& GradientOf(const GradientOrder& order, int parameter) {
   return *std::ranges::find(order.gradients, parameter, &BucketedGradient::parameter);
 }
 
-std::vector<ParameterRange> PiecesIn(const GradientOrder& order, const ParameterSet& parameters,
+std::vector<ParameterRange> RangesIn(const GradientOrder& order, const ParameterSet& parameters,
                                      int bucket, ElementRange part) {
   std::vector<ParameterRange> pieces;
   for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {

@@ -56,7 +56,7 @@ struct ParameterRange {
   int64_t begin = 0, at = 0, count = 0;
 };
 // The ranges of parameters in the range `part` of a bucket.
-std::vector<ParameterRange> PiecesIn(const GradientOrder& order, const ParameterSet& parameters,
+std::vector<ParameterRange> RangesIn(const GradientOrder& order, const ParameterSet& parameters,
                                      int bucket, ElementRange part);
 
 }  // namespace gyre

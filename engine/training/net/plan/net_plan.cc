@@ -46,7 +46,7 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   plan.slots = options.slots;
   for (size_t b = 0; b < plan.order.elements.size(); ++b) {
     const auto& parts = plan.parts.emplace_back(
-        plan.spec.shape.PartsOf(plan.order.elements[b], plan.order.dtypes[b]));
+        plan.spec.shape.ShardsOf(plan.order.elements[b], plan.order.dtypes[b]));
     // The largest shard's, so that all ranks have one plan.
     plan.slots.elements.push_back(std::ranges::max(parts, {}, &ElementRange::count).count());
   }
@@ -97,7 +97,7 @@ std::vector<Tensor> BatchArrays(const NetPlan& plan) {
   return arrays;
 }
 
-ElementRange UpdatedPart(const NetPlan& plan, int bucket) {
+ElementRange UpdatedShard(const NetPlan& plan, int bucket) {
   return plan.parts[bucket][plan.spec.shape.rank];
 }
 
@@ -109,7 +109,7 @@ std::vector<TableSpec> ServerTables(const NetPlan& plan) {
                                                      .width = 1,
                                                      .dtype = plan.order.dtypes[b],
                                                      .parts = plan.parts[b]});
-    const DType sent_as = plan.spec.shape.SentAs(table.dtype);
+    const DType sent_as = plan.spec.shape.WireType(table.dtype);
     if (sent_as != table.dtype) table.wire = sent_as;
   }
   return tables;

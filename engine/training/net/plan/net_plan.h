@@ -66,7 +66,7 @@ NetPlan AccumulatingPlan(const NetPlan& plan, const ParameterSet& parameters);
 std::vector<Tensor> BatchArrays(const NetPlan& plan);
 
 // The range of a bucket that this rank updates.  It is whole unless the optimizer is sharded.
-ElementRange UpdatedPart(const NetPlan& plan, int bucket);
+ElementRange UpdatedShard(const NetPlan& plan, int bucket);
 
 // A parameter server's tables, one for each bucket.
 std::vector<TableSpec> ServerTables(const NetPlan& plan);

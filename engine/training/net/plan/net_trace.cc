@@ -408,10 +408,10 @@ class Tracer {
         slots.tiles(b) == 1 ? ElementRange{0, order_.elements[b]} : slots.tile(b, tile);
     if (CanBeOnHost(b)) step.host_bytes = slots.update_bytes(b, range.count());
     const int bucket = static_cast<int>(b);
-    for (const ParameterRange& piece : PiecesIn(order_, in_.parameters, bucket, range)) {
-      if (!Sent(b)) Touch(step, t_.gradients.parameters[piece.parameter], kRead | kWrite);
-      Touch(step, t_.parameters[piece.parameter], kRead | kWrite);
-      TouchTables(step, piece.parameter);
+    for (const ParameterRange& part : RangesIn(order_, in_.parameters, bucket, range)) {
+      if (!Sent(b)) Touch(step, t_.gradients.parameters[part.parameter], kRead | kWrite);
+      Touch(step, t_.parameters[part.parameter], kRead | kWrite);
+      TouchTables(step, part.parameter);
     }
   }
 
