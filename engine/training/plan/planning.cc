@@ -57,17 +57,12 @@ absl::StatusOr<LargestBatch> Planning::Largest(const TrainerConfig& config, bool
                           [this](bool here) { return FitsAll(here); });
 }
 
-absl::StatusOr<int> Planning::Count(bool here) const {
+absl::StatusOr<bool> Planning::FitsAll(bool here) const {
   double count = here ? 1 : 0;
   if (communication.size() > 1) {
     RETURN_IF_ERROR(communication.Sum("ranks whose memory suffices", std::span(&count, 1)));
   }
-  return static_cast<int>(count);
-}
-
-absl::StatusOr<bool> Planning::FitsAll(bool here) const {
-  ASSIGN_OR_RETURN(const int ranks, Count(here));
-  return ranks == communication.size();
+  return count == communication.size();
 }
 
 absl::Status Planning::PrepareAll(const TrainerConfig& config) const {

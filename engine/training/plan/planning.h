@@ -40,7 +40,7 @@ struct Planning {
   absl::StatusOr<LargestBatch> Largest(const TrainerConfig& config, bool test) const;
   absl::StatusOr<std::string> Advice(const TrainerConfig& config,
                                      const ModelOptions& options) const;
-  absl::StatusOr<int> Count(bool here) const;  // ranks with a true `here`
+  // Whether it fits on every rank.  Each says whether it fits here.
   absl::StatusOr<bool> FitsAll(bool here) const;
 };
 

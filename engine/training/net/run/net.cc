@@ -336,12 +336,10 @@ Tensor Net::input(int index) const {
           value.dtype};
 }
 
-Tensor Net::Flat(int state, const Parameter& parameter, int step) const {
-  return {addresses_.Of(state, step), Shape({parameter.storage_elements()}), parameter.spec.dtype};
-}
-
 Tensor Net::parameter(int index, const ParameterSet& set, int step) const {
-  return Flat(plan_.trace.parameters[index], set.all()[index], step);
+  const Parameter& parameter = set.all()[index];
+  return {addresses_.Of(plan_.trace.parameters[index], step), Shape({parameter.storage_elements()}),
+          parameter.spec.dtype};
 }
 
 ElementRange Net::tile(int bucket, int index) const {

@@ -110,7 +110,6 @@ class Net {
   enum class LayerPass { kForward, kBackward, kRecompute };
   // Runs the repeats that precede a step, and enters it.
   absl::Status Begin(Stream& stream, int step, const Enter& enter) const;
-  Tensor Flat(int state, const Parameter& parameter, int step) const;
   absl::Status RunRepeat(Stream& stream, const Repeat& repeat) const;
   absl::Status RunPhase(Stream& stream, int node, int phase, LayerPass pass,
                         std::span<const Tensor> states, std::span<const Tensor> gradients) const;
