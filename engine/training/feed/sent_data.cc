@@ -145,6 +145,20 @@ class ReceivedFiles {
   uint64_t left_ = 0;
 };
 
+// A private folder of this rank.  All ranks fail together, so that no folder is left.
+absl::StatusOr<PrivateFolder> MakeFolder(ProcessGroup& communication, const std::string& token) {
+  const char* const temporary = std::getenv("TMPDIR");
+  auto own = PrivateFolder::Make(temporary == nullptr ? "/tmp" : temporary, "gyre_data", token);
+  std::vector<double> failed(static_cast<size_t>(communication.size()));
+  failed[static_cast<size_t>(communication.rank())] = own.ok() ? 0 : 1;
+  RETURN_IF_ERROR(communication.Sum("folders of sent data", failed));
+  RETURN_IF_ERROR(Advised(own.status()));
+  const auto first = std::ranges::find(failed, 1.0);
+  if (first == failed.end()) return own;
+  return Advised(absl::FailedPreconditionError(absl::StrCat(
+      "rank ", first - failed.begin(), " cannot make a folder such as ", own->path())));
+}
+
 }  // namespace
 
 absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
@@ -166,19 +180,8 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
   ASSIGN_OR_RETURN(const std::string listing, TextOfLeader(communication, "the files of sent data",
                                                            files.sent().SerializeAsString()));
   if (!sent.ParseFromString(listing)) return absl::InternalError("sent data: does not parse");
-  const char* const temporary = std::getenv("TMPDIR");
-  const auto own =
-      PrivateFolder::Make(temporary == nullptr ? "/tmp" : temporary, "gyre_data", token);
-  // All end together, so that no folder is left.
-  std::vector<double> failed(static_cast<size_t>(communication.size()));
-  failed[static_cast<size_t>(communication.rank())] = own.ok() ? 0 : 1;
-  RETURN_IF_ERROR(communication.Sum("folders of sent data", failed));
-  RETURN_IF_ERROR(Advised(own.status()));
-  if (const auto first = std::ranges::find(failed, 1.0); first != failed.end()) {
-    return Advised(absl::FailedPreconditionError(absl::StrCat(
-        "rank ", first - failed.begin(), " cannot make a folder such as ", own->path())));
-  }
-  const fs::path folder = own->path();
+  ASSIGN_OR_RETURN(const PrivateFolder own, MakeFolder(communication, token));
+  const fs::path folder = own.path();
   ASSIGN_OR_RETURN(const CheckpointFolders folders,
                    CheckpointFolders::Meet(communication, folder, token));
   std::vector<int> chain;
@@ -191,7 +194,7 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
   all.folders = static_cast<int>(chain.size()) - 1;
   all.files = sent.file_size();
   for (const SentFiles::File& file : sent.file()) all.bytes += file.bytes();
-  ReceivedFiles received(*own, sent);
+  ReceivedFiles received(own, sent);
   if (all.folders > 0) {
     RETURN_IF_ERROR(PassBytes(
         communication, "the data", chain, all.bytes,
