@@ -18,9 +18,10 @@
 #include "models/schema/describe.h"  // IWYU pragma: export (DidYouMean)
 #include "models/schema/net.pb.h"
 #include "models/schema/source_map.h"
-#include "models/schema/trainer.pb.h"
 
 namespace gyre {
+
+class TrainerConfig;  // of trainer.pb.h, for whoever has one
 
 // A message with the positions of its fields.  Its address is the key of positions, hence stable.
 template <typename Message>

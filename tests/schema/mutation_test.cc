@@ -7,6 +7,7 @@
 
 #include "models/schema/graph.h"
 #include "models/schema/parse.h"
+#include "models/schema/trainer.pb.h"
 
 namespace gyre {
 namespace {

@@ -5,6 +5,7 @@
 #include "google/protobuf/descriptor.pb.h"
 #include "google/protobuf/text_format.h"
 #include "models/schema/parse.h"
+#include "models/schema/trainer.pb.h"
 
 namespace gyre {
 namespace {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "models/schema/parse.h"
+#include "models/schema/trainer.pb.h"
 
 namespace gyre {
 namespace {

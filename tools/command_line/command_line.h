@@ -17,6 +17,7 @@
 #include "engine/runtime/primitives/primitives.h"
 #include "memory/planner/paging_plan.h"
 #include "models/schema/parse.h"
+#include "models/schema/trainer.pb.h"
 
 namespace gyre {
 

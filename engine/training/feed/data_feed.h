@@ -11,6 +11,7 @@
 #include "engine/data/batches/batch_loader.h"
 #include "engine/training/run_shape.h"
 #include "models/schema/parse.h"
+#include "models/schema/trainer.pb.h"
 
 namespace gyre {
 

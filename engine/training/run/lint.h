@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/training/model/model_plan.h"
+#include "models/schema/trainer.pb.h"
 
 namespace gyre {
 
