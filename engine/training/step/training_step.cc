@@ -160,9 +160,9 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   }
   RETURN_IF_ERROR(upload_.Start(next_, batch, stream_));
   const Net& net = model_.train();
-  RETURN_IF_ERROR(net.BringCarried(stream_, batch_));
+  RETURN_IF_ERROR(net.CopyCarried(stream_, batch_, /*home=*/false));
   RETURN_IF_ERROR(enqueue(lane));
-  RETURN_IF_ERROR(net.KeepCarried(stream_, batch_));
+  RETURN_IF_ERROR(net.CopyCarried(stream_, batch_, /*home=*/true));
   batch_ = learning_rate ? 0 : batch_ + 1;
   RETURN_IF_ERROR(stream_.Record(*lane.done));
   next_ = (next_ + 1) % kMostStepsInFlight;

@@ -234,18 +234,12 @@ absl::Status Net::ClearCarried(Stream& stream) const {
   return absl::OkStatus();
 }
 
-absl::Status Net::BringCarried(Stream& stream, int64_t batch) const {
+absl::Status Net::CopyCarried(Stream& stream, int64_t batch, bool home) const {
   for (size_t k = 0; plan_.trace.homes_apart && k < carried_.size(); ++k) {
-    const Tensor& to = nodes_[carried_[k].node].forward[carried_[k].to];
-    RETURN_IF_ERROR(stream.Copy(to.data, Home(k, batch), to.bytes()));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Net::KeepCarried(Stream& stream, int64_t batch) const {
-  for (size_t k = 0; plan_.trace.homes_apart && k < carried_.size(); ++k) {
-    const Tensor& from = nodes_[carried_[k].node].forward[carried_[k].to];
-    RETURN_IF_ERROR(stream.Copy(Home(k, batch), from.data, from.bytes()));
+    const Tensor& rows = nodes_[carried_[k].node].forward[carried_[k].to];
+    void* const at_home = Home(k, batch);
+    RETURN_IF_ERROR(home ? stream.Copy(at_home, rows.data, rows.bytes())
+                         : stream.Copy(rows.data, at_home, rows.bytes()));
   }
   return absl::OkStatus();
 }

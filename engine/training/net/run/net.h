@@ -55,10 +55,9 @@ class Net {
   // Clears the padding of a bucket in its ready step, so that sums of squares find zeros there.
   // Precondition: one rank, or a sent bucket.
   absl::Status ClearPadding(Stream& stream, int bucket) const;
-  // Copy carried rows from and to their home, around batch number `batch` of a step, from 0.  They
-  // do nothing unless a training step has several batches.
-  absl::Status BringCarried(Stream& stream, int64_t batch) const;
-  absl::Status KeepCarried(Stream& stream, int64_t batch) const;
+  // Copies carried rows from their home before batch number `batch` of a step, from 0, and home
+  // after it.  Does nothing unless a training step has several batches.
+  absl::Status CopyCarried(Stream& stream, int64_t batch, bool home) const;
 
   // Tensors in the arenas.  If the plan pages, their address holds at `step` of its trace.  At
   // kHome, between iterations, it may be in a page, which is host memory.
