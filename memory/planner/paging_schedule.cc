@@ -267,7 +267,7 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
     if (spans != nullptr) {
       spans->steps.clear();
       spans->fetches.clear();
-      const auto over = [&](const auto& of) { return of.end <= began; };
+      const auto over = [&](const PagingSpans::WorkSpan& of) { return of.end <= began; };
       std::erase_if(spans->write_backs, over);
       std::erase_if(spans->host_steps, over);
     }
@@ -281,7 +281,8 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
                            plan.host_steps[next_on_host].position == static_cast<int>(s);
       const double seconds_of_step = on_host ? 0 : trace.steps[plan.order[s]].seconds;
       working += seconds_of_step;
-      if (spans != nullptr) spans->steps.push_back({computed, computed + seconds_of_step});
+      if (spans != nullptr)
+        spans->steps.push_back({static_cast<int>(s), computed, computed + seconds_of_step});
       ended[s] = computed += seconds_of_step;
       if (on_host) run_on_host(next_on_host++);
       for (const int stay : step.write_backs) write_back(stay);
@@ -290,16 +291,13 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
     if (schedule.last_write >= 0) computed = std::max(computed, out);
   }
   if (spans != nullptr) {
-    const auto from_begin = [&](auto& list) {
-      for (auto& span : list) {
+    for (auto* const list :
+         {&spans->steps, &spans->fetches, &spans->write_backs, &spans->host_steps}) {
+      for (PagingSpans::WorkSpan& span : *list) {
         span.begin -= began;
         span.end -= began;
       }
-    };
-    from_begin(spans->steps);
-    from_begin(spans->fetches);
-    from_begin(spans->write_backs);
-    from_begin(spans->host_steps);
+    }
   }
   const double took = computed - began;
   return {.seconds = took, .stalled_seconds = std::max(0.0, took - working)};

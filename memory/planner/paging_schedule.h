@@ -54,21 +54,14 @@ struct PagingTimes {
 
 // Times in an iteration that follows another, in seconds from its begin.
 struct PagingSpans {
-  struct StepSpan {
+  struct WorkSpan {
+    int index = 0;  // of the step's position, the copy's stay, or the host step
     double begin = 0, end = 0;
   };
-  struct CopySpan {
-    int stay = 0;
-    double begin = 0, end = 0;
-  };
-  std::vector<StepSpan> steps;        // by position; a step waits before its begin
-  std::vector<CopySpan> fetches;      // in stream order
-  std::vector<CopySpan> write_backs;  // likewise; first the iteration before's, from below 0
-  struct HostStepSpan {
-    int index = 0;
-    double begin = 0, end = 0;
-  };
-  std::vector<HostStepSpan> host_steps;  // as write_backs
+  std::vector<WorkSpan> steps;        // by position; a step waits before its begin
+  std::vector<WorkSpan> fetches;      // in stream order
+  std::vector<WorkSpan> write_backs;  // likewise; first the iteration before's, from below 0
+  std::vector<WorkSpan> host_steps;   // as write_backs
 };
 
 // Each stream, and the disk in each direction, does one thing at a time.  Copies do not slow steps

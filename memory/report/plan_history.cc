@@ -88,8 +88,8 @@ PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const P
     const std::string& first = trace.states[block.states.front()].name;
     return block.states.size() == 1 ? first : first + " and others";
   };
-  const auto add = [&](const PagingSpans::CopySpan& copy, std::vector<PlanHistory::Span>& to) {
-    const PagedBlock& block = plan.blocks[plan.stays[copy.stay].block];
+  const auto add = [&](const PagingSpans::WorkSpan& copy, std::vector<PlanHistory::Span>& to) {
+    const PagedBlock& block = plan.blocks[plan.stays[copy.index].block];
     if (copy.begin >= history.seconds) return;
     to.push_back({.name = name_of(block),
                   .begin = std::max(0.0, copy.begin),
@@ -110,18 +110,18 @@ PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const P
                                    .begin = std::max(0.0, begin),
                                    .end = std::min(history.seconds, end)});
   };
-  for (const PagingSpans::CopySpan& copy : spans.fetches) {
-    there[copy.stay].begin = copy.begin;
+  for (const PagingSpans::WorkSpan& copy : spans.fetches) {
+    there[copy.index].begin = copy.begin;
     add(copy, history.fetches);
   }
   size_t of_before = spans.write_backs.size();
   for (const Stay& stay : plan.stays) of_before -= stay.written_back ? 1 : 0;
   for (size_t w = 0; w < spans.write_backs.size(); ++w) {
-    const PagingSpans::CopySpan& copy = spans.write_backs[w];
+    const PagingSpans::WorkSpan& copy = spans.write_backs[w];
     if (w < of_before) {
-      hold(copy.stay, 0, copy.end);
+      hold(copy.index, 0, copy.end);
     } else {
-      there[copy.stay].end = copy.end;
+      there[copy.index].end = copy.end;
     }
     add(copy, history.write_backs);
   }

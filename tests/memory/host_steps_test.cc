@@ -180,7 +180,7 @@ TEST(HostSteps, WaitForTheirPagesAndAreWaitedFor) {
   const PagingCosts costs = Slow(trace, 50 * kPage / 1e-3);  // an update takes a millisecond
   (void)PredictTimes(trace, *plan, schedule, costs, &spans);
   ASSERT_GE(static_cast<int>(spans.host_steps.size()), count);
-  const PagingSpans::HostStepSpan& last = spans.host_steps.back();
+  const PagingSpans::WorkSpan& last = spans.host_steps.back();
   EXPECT_EQ(last.index, count - 1);
   EXPECT_NEAR(last.end - last.begin, 1e-3, 1e-9);
 }
