@@ -6,34 +6,33 @@
 namespace gyre {
 namespace {
 
-// Which stay was the last in each place, as an iteration goes on; before it begins, of the one
-// before.
-class Occupants {
- public:
-  explicit Occupants(const PagingPlan& plan) : plan_(plan) { last_[0] = -1; }
+void AddOnce(int index, std::vector<int>& list) {
+  if (index >= 0 && std::ranges::find(list, index) == list.end()) list.push_back(index);
+}
 
-  // Whom the stay follows in its place, each once; from now on it is the last one there.
-  std::vector<int> Follow(int stay) {
-    const size_t begin = plan_.stays[stay].offset;
-    const size_t end = begin + plan_.blocks[plan_.stays[stay].block].bytes;
-    std::vector<int> before;
-    Cut(begin);
-    Cut(end);
-    const auto first = last_.find(begin), beyond = last_.find(end);
-    for (auto at = first; at != beyond; ++at) {
-      const bool known = at->second < 0 || std::ranges::find(before, at->second) != before.end();
-      if (!known) before.push_back(at->second);
+// The last user of each byte of memory, as users take turns.
+class LastUsers {
+ public:
+  // The users of the range so far, each once, in order of their bytes.
+  std::vector<int> Of(size_t begin, size_t bytes) const {
+    std::vector<int> users;
+    for (auto at = std::prev(last_.upper_bound(begin));
+         at != last_.end() && at->first < begin + bytes; ++at) {
+      AddOnce(at->second, users);
     }
-    last_.erase(first, beyond);
-    last_[begin] = stay;
-    return before;
+    return users;
+  }
+  void Use(size_t begin, size_t bytes, int user) {
+    Cut(begin);
+    Cut(begin + bytes);
+    last_.erase(last_.find(begin), last_.find(begin + bytes));
+    last_[begin] = user;
   }
 
  private:
-  void Cut(size_t place) { last_.emplace(place, std::prev(last_.upper_bound(place))->second); }
+  void Cut(size_t at) { last_.emplace(at, std::prev(last_.upper_bound(at))->second); }
 
-  const PagingPlan& plan_;
-  std::map<size_t, int> last_;  // from a place to the next entry
+  std::map<size_t, int> last_ = {{0, -1}};  // from an offset to the next entry; -1: nobody
 };
 
 // The write-back that is over last of those that begin when a step, or the one before the first in
@@ -45,50 +44,6 @@ std::vector<int> LastWriteBefore(const PagingPlan& plan, size_t steps) {
     if (stay.written_back) last[(static_cast<size_t>(stay.last_step) + 1) % steps] = s;
   }
   return last;
-}
-
-// Which host step was the last to use each piece of the pages' memory, as iterations go on.
-class PageUsers {
- public:
-  explicit PageUsers(const PagingPlan& plan) : plan_(plan) { last_[0] = -1; }
-
-  void Use(int host_step) {
-    for (const int block : plan_.host_steps[host_step].blocks) {
-      const auto [begin, end] = PageOf(block);
-      Cut(begin);
-      Cut(end);
-      last_.erase(last_.find(begin), last_.find(end));
-      last_[begin] = used_;
-    }
-    ++used_;
-  }
-
-  // Of the block's page; -1: none.
-  int Last(int block) const {
-    const auto [begin, end] = PageOf(block);
-    int last = -1;
-    for (auto at = std::prev(last_.upper_bound(begin)); at != last_.end() && at->first < end;
-         ++at) {
-      last = std::max(last, at->second);
-    }
-    return last < 0 ? -1 : last % static_cast<int>(plan_.host_steps.size());
-  }
-
- private:
-  std::pair<size_t, size_t> PageOf(int block) const {
-    const PagedBlock& of = plan_.blocks[block];
-    return {of.page, of.page + of.page_bytes};
-  }
-  void Cut(size_t place) { last_.emplace(place, std::prev(last_.upper_bound(place))->second); }
-
-  const PagingPlan& plan_;
-  std::map<size_t, int> last_;  // from a place to the next entry: uses before it
-  int used_ = 0;
-};
-
-// Adds one to those that are waited for.
-void WaitFor(int write, std::vector<int>& writes) {
-  if (write >= 0 && std::ranges::find(writes, write) == writes.end()) writes.push_back(write);
 }
 
 // What host steps wait for, and who waits for them.  before_fetch: by stay.
@@ -103,23 +58,30 @@ void ScheduleHostSteps(const PagingPlan& plan, PagingSchedule& schedule,
     if (plan.stays[s].fetched) begin[plan.stays[s].first_step].push_back(s);
     if (plan.stays[s].written_back) end[plan.stays[s].last_step].push_back(s);
   }
-  PageUsers users(plan);
+  const int hosts = static_cast<int>(plan.host_steps.size());
+  LastUsers users;  // of pages: host steps, counted over both iterations
+  const auto last_on_page = [&](int stay) {
+    const PagedBlock& block = plan.blocks[plan.stays[stay].block];
+    const std::vector<int> before = users.Of(block.page, block.page_bytes);
+    return before.empty() ? -1 : *std::ranges::max_element(before) % hosts;
+  };
   std::vector<int> written(plan.blocks.size(), -1);  // by block: the stay that its page is of
   // The second time all have something before them.
   for (int iteration = 0; iteration < 2; ++iteration) {
-    size_t next = 0;  // host step
+    int next = 0;  // host step
     for (int step = 0; step < static_cast<int>(schedule.steps.size()); ++step) {
-      for (const int s : begin[step]) before_fetch[s] = users.Last(plan.stays[s].block);
-      if (next < plan.host_steps.size() && plan.host_steps[next].position == step) {
+      for (const int s : begin[step]) before_fetch[s] = last_on_page(s);
+      if (next < hosts && plan.host_steps[next].position == step) {
         PagingSchedule::ScheduledHostStep& host = schedule.host_steps[next];
         host = {.after_step = step - 1};
-        for (const int block : plan.host_steps[next].blocks) {
-          WaitFor(written[block], host.after_writes);
+        for (const int b : plan.host_steps[next].blocks) {
+          AddOnce(written[b], host.after_writes);
+          users.Use(plan.blocks[b].page, plan.blocks[b].page_bytes, iteration * hosts + next);
         }
-        users.Use(static_cast<int>(next++));
+        ++next;
       }
       for (const int s : end[step]) {
-        schedule.host_before_write[s] = users.Last(plan.stays[s].block);
+        schedule.host_before_write[s] = last_on_page(s);
         written[plan.stays[s].block] = s;
       }
     }
@@ -131,18 +93,25 @@ void ScheduleHostSteps(const PagingPlan& plan, PagingSchedule& schedule,
 PagingSchedule SchedulePaging(const PagingPlan& plan) {
   PagingSchedule schedule;
   schedule.steps.resize(plan.order.size());
-  Occupants occupants(plan);
+  LastUsers occupants;  // of the device arena: stays, at first those of the iteration before
+  const auto follow = [&](int stay) {
+    const size_t begin = plan.stays[stay].offset;
+    const size_t bytes = plan.blocks[plan.stays[stay].block].bytes;
+    std::vector<int> before = occupants.Of(begin, bytes);
+    occupants.Use(begin, bytes, stay);
+    return before;
+  };
   std::vector<int> written(plan.blocks.size(), -1);  // by block: the stay that its page is of
   const int stays = static_cast<int>(plan.stays.size());
   for (int s = 0; s < stays && !plan.self_contained; ++s) {
-    occupants.Follow(s);
+    follow(s);
     if (plan.stays[s].written_back) written[plan.stays[s].block] = s;
   }
   std::vector<int> foreground =
       plan.foreground ? LastWriteBefore(plan, schedule.steps.size()) : std::vector<int>();
   if (plan.self_contained && !foreground.empty()) foreground[0] = -1;
   for (size_t step = 0; step < foreground.size(); ++step) {
-    WaitFor(foreground[step], schedule.steps[step].writes);
+    AddOnce(foreground[step], schedule.steps[step].writes);
   }
   std::vector<int> before_fetch;
   ScheduleHostSteps(plan, schedule, before_fetch);
@@ -151,17 +120,17 @@ PagingSchedule SchedulePaging(const PagingPlan& plan) {
     const Stay& stay = plan.stays[s];
     PagingSchedule::ScheduledStep& first = schedule.steps[stay.first_step];
     PagingSchedule::ScheduledFetch fetch{.stay = s, .after_host = before_fetch[s]};
-    for (const int before : occupants.Follow(s)) {
+    for (const int before : follow(s)) {
       const Stay& left = plan.stays[before];
       // Of the iteration before: over before this one's first step.
       if (before < s) fetch.after_step = std::max(fetch.after_step, left.last_step);
-      if (left.written_back) WaitFor(before, stay.fetched ? fetch.after_writes : first.writes);
+      if (left.written_back) AddOnce(before, stay.fetched ? fetch.after_writes : first.writes);
     }
     if (stay.fetched) {
-      WaitFor(written[stay.block], fetch.after_writes);
+      AddOnce(written[stay.block], fetch.after_writes);
       if (plan.foreground) {
         fetch.after_step = stay.first_step - 1;
-        WaitFor(foreground[stay.first_step], fetch.after_writes);
+        AddOnce(foreground[stay.first_step], fetch.after_writes);
       }
       for (const int write : fetch.after_writes) {
         if (write < s) fetch.after_step = std::max(fetch.after_step, plan.stays[write].last_step);
