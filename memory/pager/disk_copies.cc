@@ -79,7 +79,7 @@ absl::Status DiskCopies::BeginIteration() {
 }
 
 absl::Status DiskCopies::Fetch(int index) {
-  const PagingSchedule::ScheduledFetch& fetch = context_.schedule.fetches[index];
+  const PagingSchedule::ScheduledWork& fetch = context_.schedule.fetches[index];
   Job job = {.index = index};
   for (const int write : fetch.after_writes) {
     const bool of_page = context_.plan.stays[write].block == context_.plan.stays[fetch.stay].block;
@@ -203,7 +203,7 @@ absl::Status DiskCopies::BeginFetch(const PageSegment& segment) {
 }
 
 absl::Status DiskCopies::EndFetch(const PageSegment& segment) {
-  const PagingSchedule::ScheduledFetch& fetch = context_.schedule.fetches[segment.index];
+  const PagingSchedule::ScheduledWork& fetch = context_.schedule.fetches[segment.index];
   if (segment.at == 0) {
     RETURN_IF_ERROR(
         in_.stream->Wait(fetch.after_step < 0 ? context_.begun : *context_.over[fetch.after_step]));

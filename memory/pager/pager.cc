@@ -34,11 +34,11 @@ absl::StatusOr<std::unique_ptr<Pager>> Pager::Create(Device& device, const Pagin
   if (!plan.host_steps.empty()) {
     ASSIGN_OR_RETURN(pager->host_, device.NewStream());
   }
-  for (const PagingSchedule::ScheduledHostStep& host : pager->schedule_.host_steps) {
+  for (const PagingSchedule::ScheduledWork& host : pager->schedule_.host_steps) {
     RETURN_IF_ERROR(make(pager->hosted_.emplace_back()));
     if (host.after_step >= 0) RETURN_IF_ERROR(make(pager->over_[host.after_step]));
   }
-  for (const PagingSchedule::ScheduledFetch& fetch : pager->schedule_.fetches) {
+  for (const PagingSchedule::ScheduledWork& fetch : pager->schedule_.fetches) {
     RETURN_IF_ERROR(make(pager->fetched_.emplace_back()));
     if (fetch.after_step >= 0) RETURN_IF_ERROR(make(pager->over_[fetch.after_step]));
   }
@@ -134,7 +134,7 @@ absl::Status Pager::RunOnHost(int step, std::function<absl::Status()> work) {
       std::ranges::lower_bound(plan_.host_steps, step, {}, &PagingPlan::HostStep::position);
   GYRE_CHECK(at != plan_.host_steps.end() && at->position == step);
   const size_t index = static_cast<size_t>(at - plan_.host_steps.begin());
-  const PagingSchedule::ScheduledHostStep& host = schedule_.host_steps[index];
+  const PagingSchedule::ScheduledWork& host = schedule_.host_steps[index];
   RETURN_IF_ERROR(host_->Wait(host.after_step < 0 ? *begun_ : *over_[host.after_step]));
   for (const int write : host.after_writes) RETURN_IF_ERROR(host_->Wait(*written_[write]));
   RETURN_IF_ERROR(CallOnHost(*host_, [times = host_times_, work = std::move(work)] {
@@ -175,7 +175,7 @@ absl::Status Pager::End(int step, Stream& compute) {
 
 absl::Status Pager::Fetch(int index) {
   if (disk_) return disk_->Fetch(index);
-  const PagingSchedule::ScheduledFetch& fetch = schedule_.fetches[index];
+  const PagingSchedule::ScheduledWork& fetch = schedule_.fetches[index];
   if (fetch.after_step >= 0) RETURN_IF_ERROR(in_->Wait(*over_[fetch.after_step]));
   for (const int write : fetch.after_writes) RETURN_IF_ERROR(in_->Wait(*written_[write]));
   if (fetch.after_host >= 0) RETURN_IF_ERROR(in_->Wait(*hosted_[fetch.after_host]));

@@ -72,7 +72,7 @@ void ScheduleHostSteps(const PagingPlan& plan, PagingSchedule& schedule,
     for (int step = 0; step < static_cast<int>(schedule.steps.size()); ++step) {
       for (const int s : begin[step]) before_fetch[s] = last_on_page(s);
       if (next < hosts && plan.host_steps[next].position == step) {
-        PagingSchedule::ScheduledHostStep& host = schedule.host_steps[next];
+        PagingSchedule::ScheduledWork& host = schedule.host_steps[next];
         host = {.after_step = step - 1};
         for (const int b : plan.host_steps[next].blocks) {
           AddOnce(written[b], host.after_writes);
@@ -119,7 +119,7 @@ PagingSchedule SchedulePaging(const PagingPlan& plan) {
   for (int s = 0; s < stays; ++s) {
     const Stay& stay = plan.stays[s];
     PagingSchedule::ScheduledStep& first = schedule.steps[stay.first_step];
-    PagingSchedule::ScheduledFetch fetch{.stay = s, .after_host = before_fetch[s]};
+    PagingSchedule::ScheduledWork fetch{.stay = s, .after_host = before_fetch[s]};
     for (const int before : follow(s)) {
       const Stay& left = plan.stays[before];
       // Of the iteration before: over before this one's first step.
@@ -186,12 +186,14 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
   std::vector<double> ended(schedule.steps.size());
   std::vector<double> host_ended(schedule.host_steps.size());
   std::vector<double> in_file(plan.blocks.size());
+  const auto start_of = [&](const PagingSchedule::ScheduledWork& work, double stream_free) {
+    double start = std::max(stream_free, work.after_step < 0 ? began : ended[work.after_step]);
+    for (const int write : work.after_writes) start = std::max(start, written[write]);
+    return work.after_host < 0 ? start : std::max(start, host_ended[work.after_host]);
+  };
   const auto fetch = [&](int index) {
-    const PagingSchedule::ScheduledFetch& of = schedule.fetches[index];
-    double start = std::max(in, of.after_step < 0 ? began : ended[of.after_step]);
-    for (const int write : of.after_writes) start = std::max(start, written[write]);
-    if (of.after_host >= 0) start = std::max(start, host_ended[of.after_host]);
-    const double copied = start + seconds(of.stay).in;
+    const PagingSchedule::ScheduledWork& of = schedule.fetches[index];
+    const double start = start_of(of, in), copied = start + seconds(of.stay).in;
     const int block = plan.stays[of.stay].block;
     if (plan.blocks[block].on_disk) {
       // The disk is ahead of the copy by no more than the staging holds.
@@ -221,9 +223,7 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
     if (spans != nullptr) spans->write_backs.push_back({stay, start, out});
   };
   const auto run_on_host = [&](size_t index) {
-    const PagingSchedule::ScheduledHostStep& of = schedule.host_steps[index];
-    double start = std::max(hosted, of.after_step < 0 ? began : ended[of.after_step]);
-    for (const int write : of.after_writes) start = std::max(start, written[write]);
+    const double start = start_of(schedule.host_steps[index], hosted);
     const TraceStep& step = trace.steps[plan.order[plan.host_steps[index].position]];
     host_ended[index] = hosted =
         start + static_cast<double>(step.host_bytes) / costs.host_step_bytes_per_s;

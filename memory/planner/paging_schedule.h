@@ -16,15 +16,12 @@ namespace gyre {
 
 // Steps are positions in the plan's order.
 struct PagingSchedule {
-  struct ScheduledFetch {
-    int stay = 0;
+  // A fetch or a host step.
+  struct ScheduledWork {
+    int stay = -1;                       // of a fetch
     int after_step = -1;                 // begins after this step; -1: before the first
     std::vector<int> after_writes = {};  // stays whose write-back it waits for
-    int after_host = -1;                 // host step that it waits for, the last on its page
-  };
-  struct ScheduledHostStep {
-    int after_step = -1;  // as for a fetch
-    std::vector<int> after_writes = {};
+    int after_host = -1;                 // host step that a fetch waits for, the last on its page
   };
   struct ScheduledStep {
     std::vector<int> fetches = {};   // indices of fetches that it waits for
@@ -32,12 +29,12 @@ struct PagingSchedule {
     std::vector<int> write_backs;    // stays whose write-back begins after it
     std::vector<int> fetches_after;  // indices of fetches enqueued after it, in order
   };
-  std::vector<ScheduledFetch> fetches;  // in stream order
-  std::vector<int> fetches_before;      // indices of fetches enqueued before the first step
+  std::vector<ScheduledWork> fetches;  // in stream order
+  std::vector<int> fetches_before;     // indices of fetches enqueued before the first step
   std::vector<ScheduledStep> steps;
-  int last_write = -1;                        // stay whose write-back the end waits for; -1: none
-  std::vector<ScheduledHostStep> host_steps;  // by plan.host_steps
-  std::vector<int> host_before_write;  // by stay: the host step that its write-back waits for
+  int last_write = -1;                    // stay whose write-back the end waits for; -1: none
+  std::vector<ScheduledWork> host_steps;  // by plan.host_steps
+  std::vector<int> host_before_write;     // by stay: the host step that its write-back waits for
 };
 
 PagingSchedule SchedulePaging(const PagingPlan& plan);

@@ -171,7 +171,7 @@ TEST(HostSteps, WaitForTheirPagesAndAreWaitedFor) {
     EXPECT_EQ(schedule.host_before_write[schedule.host_steps[h].after_writes[0]], before);
   }
   // Forward's fetch of a weight waits for the update in the iteration before.
-  for (const PagingSchedule::ScheduledFetch& fetch : schedule.fetches) {
+  for (const PagingSchedule::ScheduledWork& fetch : schedule.fetches) {
     const auto at = updated.find(plan->stays[fetch.stay].block);
     EXPECT_EQ(fetch.after_host, at == updated.end() ? -1 : at->second);
     EXPECT_LT(fetch.after_step, plan->stays[fetch.stay].first_step);
