@@ -4,14 +4,9 @@
 #include <set>
 #include <utility>
 
+#include "memory/planner/ranked_search.h"
+
 namespace gyre {
-namespace {
-
-// Shares of the candidates that are tried first; of long iterations all alone.
-constexpr int kParts = 4;
-constexpr size_t kManySteps = 2000;
-
-}  // namespace
 
 std::vector<int> HostCandidates(const AccessTrace& trace, const TraceBlocks& cut,
                                 const std::vector<std::vector<BlockTouch>>& touches,
@@ -54,23 +49,20 @@ void ChooseHostSteps(const AccessTrace& trace, const std::vector<int>& candidate
   if (candidates.empty()) return;
   const int count = static_cast<int>(candidates.size());
   double best = without_any;
-  int most = 0;
   std::set<int> tried;
   const auto consider = [&](int n) {
-    if (n <= 0 || n > count || !tried.insert(n).second) return;
+    if (n <= 0 || n > count || !tried.insert(n).second) return false;
     std::vector<bool> on_host(trace.steps.size());
     for (int i = 0; i < n; ++i) on_host[candidates[i]] = true;
     const double took = seconds(std::move(on_host));
-    if (took >= best) return;
+    if (took >= best) return false;
     best = took;
-    most = n;
+    return true;
   };
-  if (trace.steps.size() > kManySteps) return consider(count);
-  for (int part = 1; part <= kParts; ++part) consider(count * part / kParts);
-  for (int step = count / kParts / 2; step > 0; step /= 2) {
-    const int around = most;
-    consider(around - step);
-    consider(around + step);
+  if (trace.steps.size() > kManySteps) {
+    consider(count);
+  } else {
+    SearchCount(count, /*shares=*/4, consider);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "memory/planner/page_assignment.h"
 #include "memory/planner/page_layout.h"
 #include "memory/planner/paging_schedule.h"
+#include "memory/planner/ranked_search.h"
 #include "memory/planner/recomputation.h"
 #include "memory/trace/trace_blocks.h"
 #include "memory/trace/trace_text.h"
@@ -23,8 +24,6 @@ namespace {
 
 // How finely the share of persistent blocks that stay on the device is searched.
 constexpr int kShares = 8;
-// Of longer iterations one policy is tried, so that 10,000 steps are planned in seconds.
-constexpr size_t kManySteps = 2000;
 // Budget of the search for a better layout: a thirtieth of a second for 12 steps; packing takes the
 // square of their number, and of more than 54 too few layouts could be tried.
 constexpr size_t kSearchWork = 3'000'000, kMostSearch = 30'000, kLeastSearch = 1'000;

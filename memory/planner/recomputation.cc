@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "memory/planner/ranked_search.h"
+
 namespace gyre {
 namespace {
 
@@ -14,8 +16,6 @@ constexpr double kLeastSeconds = 1e-9;
 // Tries of the search: each takes up to the square of the steps' number, 8 ms for 1,000.
 constexpr int64_t kWork = 20'000'000;
 constexpr int kLeastTries = 8, kMostTries = 160;
-// Shares of the candidates that are tried first.
-constexpr int kParts = 8;
 
 }  // namespace
 
@@ -289,19 +289,12 @@ void ChooseOrder(const Recomputation& recomputation, double without_any,
   std::ranges::stable_sort(ranked, std::greater(), [&](int c) {
     return static_cast<double>(all[c].bytes) / (kLeastSeconds + all[c].seconds);
   });
-  int most = 0;
-  const auto consider_first = [&](int n) {
-    if (n < 0 || n > count) return;
+  const int most = SearchCount(count, /*shares=*/8, [&](int n) {
+    if (n < 0 || n > count) return false;
     std::vector<bool> set(all.size());
     for (int i = 0; i < n; ++i) set[ranked[i]] = true;
-    if (consider(std::move(set))) most = n;
-  };
-  for (int part = 1; part <= kParts; ++part) consider_first(count * part / kParts);
-  for (int step = count / kParts / 2; step > 0; step /= 2) {
-    const int around = most;
-    consider_first(around - step);
-    consider_first(around + step);
-  }
+    return consider(std::move(set));
+  });
 
   // One more or fewer, first of those about which it is least clear.
   std::vector<int> doubtful(all.size());
