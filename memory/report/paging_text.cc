@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "memory/trace/trace_blocks.h"
 #include "memory/trace/trace_text.h"
 
 namespace gyre {
@@ -45,14 +46,7 @@ std::string StaysText(const std::vector<const Stay*>& stays) {
 
 std::vector<Row> RowsOf(const AccessTrace& trace, const PagingPlan& plan) {
   std::vector<Row> rows;
-  std::vector<bool> touched(trace.states.size(), false);
-  for (const TraceStep& step : trace.steps) {
-    for (const TraceTouch& touch : step.touches) {
-      int root = touch.state;
-      while (trace.states[root].view_of >= 0) root = trace.states[root].view_of;
-      touched[root] = true;
-    }
-  }
+  const std::vector<bool> touched = TouchedRoots(trace);
   for (size_t i = 0; i < trace.states.size(); ++i) {
     const TraceState& state = trace.states[i];
     const bool own = state.view_of < 0 && state.arena == Arena::kDevice && state.bytes > 0;

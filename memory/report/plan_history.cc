@@ -3,14 +3,10 @@
 #include <algorithm>
 
 #include "memory/planner/paging_schedule.h"
+#include "memory/trace/trace_blocks.h"
 
 namespace gyre {
 namespace {
-
-int RootOf(const AccessTrace& trace, int state) {
-  while (trace.states[state].view_of >= 0) state = trace.states[state].view_of;
-  return state;
-}
 
 // By state: whether it is no view and lies on the device, or its arena, for good.
 std::vector<bool> AlwaysThere(const AccessTrace& trace) {
@@ -73,10 +69,7 @@ PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const P
                                   .end = std::min(history.seconds, end),
                                   .bytes = step.host_bytes});
   }
-  std::vector<bool> touched(trace.states.size(), false);
-  for (const TraceStep& step : trace.steps) {
-    for (const TraceTouch& touch : step.touches) touched[RootOf(trace, touch.state)] = true;
-  }
+  const std::vector<bool> touched = TouchedRoots(trace);
   const std::vector<bool> always = AlwaysThere(trace);
   for (size_t i = 0; i < trace.states.size(); ++i) {
     const bool here = plan.states[i].block < 0 && trace.states[i].view_of < 0;

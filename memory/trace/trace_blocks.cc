@@ -182,6 +182,18 @@ std::vector<std::vector<BlockTouch>> FindTouches(const AccessTrace& trace, const
   return touches;
 }
 
+std::vector<bool> TouchedRoots(const AccessTrace& trace) {
+  std::vector<bool> touched(trace.states.size());
+  for (const TraceStep& step : trace.steps) {
+    for (const TraceTouch& touch : step.touches) {
+      int root = touch.state;
+      while (trace.states[root].view_of >= 0) root = trace.states[root].view_of;
+      touched[root] = true;
+    }
+  }
+  return touched;
+}
+
 absl::StatusOr<TraceBlocks> CutIntoBlocks(const AccessTrace& trace) {
   RETURN_IF_ERROR(CheckStates(trace));
   ASSIGN_OR_RETURN(const std::vector<Root> roots, ResolveViews(trace));
