@@ -116,11 +116,8 @@ class AccessBuffer {
         if (--buffered.references == 0) Leave(b);
       }
     }
-    const auto gone =
-        std::ranges::remove_if(stays_, [](const Stay& stay) { return stay.block < 0; });
-    stays_.erase(gone.begin(), gone.end());
-    std::ranges::stable_sort(
-        stays_, {}, [](const Stay& stay) { return std::pair(stay.first_step, stay.block); });
+    std::erase_if(stays_, [](const Stay& stay) { return stay.block < 0; });
+    SortStays(stays_);
     return std::move(stays_);
   }
 
@@ -141,20 +138,20 @@ class AccessBuffer {
 
   bool Give(int b) {
     if (buffered_[b].references == 0) {
-      const size_t place = FindPlace(input_.bytes[b]);
-      if (place == kNoPlace) return false;
-      Begin(b, place);
+      const size_t offset = FindOffset(input_.bytes[b]);
+      if (offset == kNoOffset) return false;
+      Begin(b, offset);
     }
     ++buffered_[b].references;
     return true;
   }
 
-  void Begin(int b, size_t place) {
+  void Begin(int b, size_t offset) {
     const int step = static_cast<int>(ahead_step_);
     buffered_[b].stay = static_cast<int>(stays_.size());
-    stays_.push_back({.block = b, .first_step = step, .last_step = step, .offset = place});
-    occupied_[place] = place + input_.bytes[b];
-    cursor_ = place + input_.bytes[b];
+    stays_.push_back({.block = b, .first_step = step, .last_step = step, .offset = offset});
+    occupied_[offset] = offset + input_.bytes[b];
+    cursor_ = offset + input_.bytes[b];
   }
 
   void Leave(int b) {
@@ -177,19 +174,17 @@ class AccessBuffer {
     GYRE_CHECK(ahead_step_ > step_);
   }
 
-  size_t FindPlace(size_t bytes) const {
+  size_t FindOffset(size_t bytes) const {
     const size_t from = next_fit_ ? cursor_ : input_.begin;
-    const size_t place = FirstFrom(from, bytes);
-    return place != kNoPlace ? place : FirstFrom(input_.begin, bytes);
+    const size_t offset = FirstFrom(from, bytes);
+    return offset != kNoOffset ? offset : FirstFrom(input_.begin, bytes);
   }
-  size_t FirstFrom(size_t place, size_t bytes) const {
-    auto at = occupied_.upper_bound(place);
-    if (at != occupied_.begin()) place = std::max(place, std::prev(at)->second);
-    for (; at != occupied_.end() && at->first < place + bytes; ++at) place = at->second;
-    return place + bytes <= input_.end ? place : kNoPlace;
+  size_t FirstFrom(size_t offset, size_t bytes) const {
+    auto at = occupied_.upper_bound(offset);
+    if (at != occupied_.begin()) offset = std::max(offset, std::prev(at)->second);
+    for (; at != occupied_.end() && at->first < offset + bytes; ++at) offset = at->second;
+    return offset + bytes <= input_.end ? offset : kNoOffset;
   }
-
-  static constexpr size_t kNoPlace = ~size_t{0};
 
   const LayoutInput& input_;
   const bool next_fit_;
@@ -198,7 +193,7 @@ class AccessBuffer {
   size_t ahead_step_ = 0, ahead_ = 0;            // the next to be given: step, and which of its
   size_t cursor_ = 0;
   std::vector<BufferedBlock> buffered_;  // by block
-  std::map<size_t, size_t> occupied_;    // from a place to its end
+  std::map<size_t, size_t> occupied_;    // from an offset to its end
   std::vector<Stay> stays_;              // block -1: was taken back
 };
 
@@ -235,12 +230,12 @@ std::vector<Stay> LayOutNaively(const LayoutInput& input) {
   std::vector<Stay> stays;
   const std::vector<std::vector<int>> touched = TouchedBlocks(input);
   for (int step = 0; step < static_cast<int>(touched.size()); ++step) {
-    size_t place = input.begin;
+    size_t offset = input.begin;
     for (const int b : touched[step]) {
-      stays.push_back({.block = b, .first_step = step, .last_step = step, .offset = place});
-      place += input.bytes[b];
+      stays.push_back({.block = b, .first_step = step, .last_step = step, .offset = offset});
+      offset += input.bytes[b];
     }
-    GYRE_CHECK(place <= input.end);
+    GYRE_CHECK(offset <= input.end);
   }
   FindCopies(input, /*keep_dead=*/true, stays);
   return stays;

@@ -41,8 +41,8 @@ class Searcher {
         steps_(static_cast<int>(search.seconds.size())),
         best_(best),
         budget_(budget) {
-    for (size_t b = 0; b < search.accesses.size(); ++b) {
-      const size_t count = search.accesses[b].size();
+    for (size_t b = 0; b < search.all.accesses.size(); ++b) {
+      const size_t count = search.all.accesses[b].size();
       if (count > 0 && search.may_choose[b]) gaps_.push_back({b, count});
       for (size_t i = 0; i < count; ++i) {
         if (Free(b, i)) gaps_.push_back({b, i});
@@ -54,9 +54,9 @@ class Searcher {
     LayoutCandidate best{.resident = resident, .decisions = {}};
     std::set<std::pair<int, int>> ends;
     for (const Stay& stay : stays) ends.emplace(stay.block, stay.last_step);
-    for (size_t b = 0; b < search_.accesses.size(); ++b) {
+    for (size_t b = 0; b < search_.all.accesses.size(); ++b) {
       std::vector<AccessDecision>& decisions = best.decisions.emplace_back();
-      for (const BlockAccess& access : search_.accesses[b]) {
+      for (const BlockAccess& access : search_.all.accesses[b]) {
         decisions.push_back(
             {.leaves = ends.contains({static_cast<int>(b), access.step}), .lead = steps_});
       }
@@ -144,7 +144,7 @@ class Searcher {
   void ChangeTimes(const LayoutCandidate& candidate, size_t b, size_t i, const Consider& consider) {
     const AccessDecision decision = candidate.decisions[b][i];
     for (int lead = 0; lead <= 2; ++lead) {
-      if (!search_.accesses[b][i].reads || lead == decision.lead) continue;
+      if (!search_.all.accesses[b][i].reads || lead == decision.lead) continue;
       LayoutCandidate other = candidate;
       other.decisions[b][i].lead = lead;
       consider(other);
@@ -174,7 +174,7 @@ class Searcher {
 
   // Whether the block may leave or stay after the access, as one likes.
   bool Free(size_t b, size_t i) const {
-    const std::vector<BlockAccess>& accesses = search_.accesses[b];
+    const std::vector<BlockAccess>& accesses = search_.all.accesses[b];
     return i + 1 < accesses.size() && accesses[i + 1].reads && !accesses[i].on_host &&
            !accesses[i + 1].on_host && accesses[i + 1].step > accesses[i].step + 1;
   }
@@ -184,22 +184,22 @@ class Searcher {
     size_t resident = 0, chosen = 0;
     for (size_t b = 0; b < candidate.resident.size(); ++b) {
       if (!candidate.resident[b]) continue;
-      resident += search_.bytes[b];
-      if (search_.may_choose[b]) chosen += search_.bytes[b];
+      resident += search_.all.bytes[b];
+      if (search_.may_choose[b]) chosen += search_.all.bytes[b];
     }
-    if (resident > search_.room || (chosen > 0 && resident > search_.most_resident)) {
+    if (resident > search_.all.end || (chosen > 0 && resident > search_.most_resident)) {
       return kInfinity;
     }
     std::vector<Stay> stays = Stays(candidate);
     --budget_;
     const std::optional<std::vector<PackedStay>> items = Items(candidate, stays, resident);
     if (!items.has_value()) return kInfinity;
-    if (TimeByBytes(stays, *items, search_.room - resident) >= goal) return kInfinity;
+    if (TimeByBytes(stays, *items, search_.all.end - resident) >= goal) return kInfinity;
     double least = kInfinity;
     for (const Wishes wishes : kAllWishes) {
       std::vector<PackedStay> packed = *items;
       budget_ -= kPackingCost;
-      if (!PackStays(resident, search_.room, wishes, packed)) continue;
+      if (!PackStays(resident, search_.all.end, wishes, packed)) continue;
       for (size_t s = 0; s < stays.size(); ++s) stays[s].offset = packed[s].offset;
       least = std::min(least, seconds_(candidate.resident, stays));
     }
@@ -212,7 +212,7 @@ class Searcher {
                      size_t room) {
     double computed = 0, began = 0, in = 0, out = 0;
     size_t claimed = 0;
-    written_.assign(search_.bytes.size(), 0);
+    written_.assign(search_.all.bytes.size(), 0);
     freed_.clear();
     const auto room_from = [&](size_t bytes) {
       size_t needed = claimed += bytes;
@@ -235,7 +235,7 @@ class Searcher {
           if (!stays[fetch].fetched) continue;
           const int b = stays[fetch].block;
           in = std::max({in, began, room_from(items[fetch].bytes), written_[b]}) +
-               search_.copies[b].in;
+               search_.all.copies[b].in;
           fetched_[stays[fetch].first_step] = in;
         }
         computed = std::max(computed, fetched_[step]);
@@ -249,7 +249,7 @@ class Searcher {
         for (size_t s = 0; s < stays.size(); ++s) {
           if (stays[s].last_step != step) continue;
           if (stays[s].written_back) {
-            out = std::max(out, computed) + search_.copies[stays[s].block].out;
+            out = std::max(out, computed) + search_.all.copies[stays[s].block].out;
             written_[stays[s].block] = out;
           }
           free(stays[s].written_back ? out : computed, items[s].bytes);
@@ -263,15 +263,15 @@ class Searcher {
   std::vector<Stay> Stays(const LayoutCandidate& candidate) {
     std::vector<Stay> stays;
     for (size_t b = 0; b < candidate.decisions.size(); ++b) {
-      const std::vector<BlockAccess>& accesses = search_.accesses[b];
-      bool clean = search_.persistent[b], here = false;
+      const std::vector<BlockAccess>& accesses = search_.all.accesses[b];
+      bool clean = search_.all.persistent[b], here = false;
       for (size_t i = 0; !candidate.resident[b] && i < accesses.size(); ++i) {
         const BlockAccess& access = accesses[i];
         if (access.on_host) {
           clean |= access.writes;
           continue;
         }
-        const bool value = search_.persistent[b] || i > 0;
+        const bool value = search_.all.persistent[b] || i > 0;
         if (!here) {
           stays.push_back({.block = static_cast<int>(b),
                            .first_step = access.step,
@@ -281,15 +281,14 @@ class Searcher {
         stays.back().last_step = access.step;
         if (access.writes) clean = false;
         const bool last = i + 1 == accesses.size();
-        const bool live = last ? bool{search_.persistent[b]} : accesses[i + 1].reads;
+        const bool live = last ? bool{search_.all.persistent[b]} : accesses[i + 1].reads;
         here = !last && live && !accesses[i + 1].on_host &&
                !(Free(b, i) && candidate.decisions[b][i].leaves);
         stays.back().written_back = !here && live && !clean;
         clean |= stays.back().written_back;
       }
     }
-    std::ranges::stable_sort(
-        stays, {}, [](const Stay& stay) { return std::pair(stay.first_step, stay.block); });
+    SortStays(stays);
     return stays;
   }
 
@@ -300,7 +299,7 @@ class Searcher {
     std::vector<PackedStay> items;
     std::vector<size_t> here(static_cast<size_t>(steps_), resident);
     for (const Stay& stay : stays) {
-      const size_t bytes = search_.bytes[stay.block];
+      const size_t bytes = search_.all.bytes[stay.block];
       items.push_back({.bytes = bytes,
                        .first = stay.first_step,
                        .last = stay.last_step,
@@ -308,15 +307,15 @@ class Searcher {
                        .keep = stay.last_step,
                        .fetched = stay.fetched});
       for (int step = stay.first_step; step <= stay.last_step; ++step) {
-        if ((here[step] += bytes) > search_.room) return std::nullopt;
+        if ((here[step] += bytes) > search_.all.end) return std::nullopt;
       }
     }
-    std::vector<int> last(search_.bytes.size(), -1);  // by block: its stay before
+    std::vector<int> last(search_.all.bytes.size(), -1);  // by block: its stay before
     for (size_t s = 0; s < stays.size(); ++s) {
       const size_t b = static_cast<size_t>(stays[s].block);
       int left = stays[s].fetched ? DecisionAt(candidate, b, stays[s].first_step).lead : 0;
       for (; left > 0 && items[s].claim > last[b] + 1; --left) {
-        if (here[items[s].claim - 1] + items[s].bytes > search_.room) break;
+        if (here[items[s].claim - 1] + items[s].bytes > search_.all.end) break;
         here[--items[s].claim] += items[s].bytes;
       }
       last[b] = stays[s].last_step;
@@ -327,7 +326,7 @@ class Searcher {
       int left = DecisionAt(candidate, b, stays[s].last_step).linger;
       items[s].written = items[s].last + left;
       for (; left > 0 && items[s].keep + 1 < steps_; --left) {
-        if (here[items[s].keep + 1] + items[s].bytes > search_.room) break;
+        if (here[items[s].keep + 1] + items[s].bytes > search_.all.end) break;
         here[++items[s].keep] += items[s].bytes;
       }
     }
@@ -335,8 +334,8 @@ class Searcher {
   }
 
   const AccessDecision& DecisionAt(const LayoutCandidate& candidate, size_t b, int step) const {
-    const auto at = std::ranges::lower_bound(search_.accesses[b], step, {}, &BlockAccess::step);
-    return candidate.decisions[b][static_cast<size_t>(at - search_.accesses[b].begin())];
+    const auto at = std::ranges::lower_bound(search_.all.accesses[b], step, {}, &BlockAccess::step);
+    return candidate.decisions[b][static_cast<size_t>(at - search_.all.accesses[b].begin())];
   }
 
   using Freed = std::pair<double, size_t>;

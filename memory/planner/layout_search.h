@@ -14,14 +14,10 @@
 namespace gyre {
 
 struct LayoutSearch {
-  std::vector<std::vector<BlockAccess>> accesses;  // by block, in order of steps
-  std::vector<size_t> bytes;                       // by block
-  std::vector<CopySeconds> copies;                 // by block
-  std::vector<bool> persistent;                    // by block
-  std::vector<bool> may_choose;                    // by block: whether residence is a choice
-  std::vector<double> seconds;                     // by step
-  size_t room = 0;                                 // bytes, resident blocks included
-  size_t most_resident = 0;                        // bound of resident bytes if any is chosen
+  const LayoutInput& all;        // of all blocks, in [0, end)
+  std::vector<bool> may_choose;  // by block: whether residence is a choice
+  std::vector<double> seconds;   // by step
+  size_t most_resident = 0;      // bound of resident bytes if any is chosen
 };
 
 using SecondsOfLayout =

@@ -36,8 +36,7 @@ class Layout {
       for (const int b : touched_[step]) Touch(b, step);
       for (const int b : on_host_[step]) TouchPage(b);
     }
-    std::ranges::stable_sort(
-        stays_, {}, [](const Stay& stay) { return std::pair(stay.first_step, stay.block); });
+    SortStays(stays_);
     return std::move(stays_);
   }
 
@@ -46,19 +45,19 @@ class Layout {
     size_t next = 0;          // access, that is not over
     int stay = -1;            // that it is in
     bool page_valid = false;  // the page has its value
-    // Of making room by its going, until it is touched again; and of that a byte's share.
+    // Of evicting it until it is touched again, and of that a byte's share.
     double cost = 0, density = 0;
   };
 
   const BlockAccess& NextOf(int b) const { return input_.accesses[b][blocks_[b].next]; }
   bool HasNext(int b) const { return blocks_[b].next < input_.accesses[b].size(); }
-  // Whether anybody reads, before it is written anew, what the block has.
+  // Whether anybody reads the block's value before it is written anew.
   bool Live(int b) const { return HasNext(b) ? NextOf(b).reads : bool{input_.persistent[b]}; }
   bool TouchedAt(int b, int step) const { return HasNext(b) && NextOf(b).step == step; }
-  size_t PlaceOf(int b) const { return stays_[blocks_[b].stay].offset; }
-  size_t EndOf(int b) const { return PlaceOf(b) + input_.bytes[b]; }
+  size_t OffsetOf(int b) const { return stays_[blocks_[b].stay].offset; }
+  size_t EndOf(int b) const { return OffsetOf(b) + input_.bytes[b]; }
 
-  // Gives all that the step touches a place.
+  // Gives each block that the step touches an offset.
   void Enter(int step) {
     const size_t before = stays_.size();
     std::vector<int> absent;
@@ -68,9 +67,9 @@ class Layout {
     // The longest first: they are the hardest to place.
     std::ranges::stable_sort(absent, std::greater(), [&](int b) { return input_.bytes[b]; });
     for (const int b : absent) {
-      const size_t place = FindPlace(b, step);
-      if (place == kNoPlace) return LayOutAnew(step, before);
-      Begin(b, step, place);
+      const size_t offset = FindOffset(b, step);
+      if (offset == kNoOffset) return LayOutAnew(step, before);
+      Begin(b, step, offset);
     }
   }
 
@@ -79,12 +78,12 @@ class Layout {
     BlockState& block = blocks_[b];
     if (access.writes) block.page_valid = false;
     stays_[block.stay].last_step = step;
-    victims_.erase({block.density, PlaceOf(b)});
+    victims_.erase({block.density, OffsetOf(b)});
     ++block.next;
     // What nobody reads, or who reads it finds at home or in the page, has no reason to stay.
     if (!Live(b) || !HasNext(b) || NextOf(b).on_host) return End(b);
     SetCost(b);
-    victims_[{block.density, PlaceOf(b)}] = b;
+    victims_[{block.density, OffsetOf(b)}] = b;
   }
 
   void TouchPage(int b) {
@@ -95,22 +94,22 @@ class Layout {
     ++block.next;
   }
 
-  // At `place`, where whatever lies goes.
-  void Begin(int b, int step, size_t place) {
-    auto at = resident_.lower_bound(place);
-    if (at != resident_.begin() && EndOf(std::prev(at)->second) > place) --at;
-    while (at != resident_.end() && at->first < place + input_.bytes[b]) End((at++)->second);
+  // Evicts what is at `offset`.
+  void Begin(int b, int step, size_t offset) {
+    auto at = resident_.lower_bound(offset);
+    if (at != resident_.begin() && EndOf(std::prev(at)->second) > offset) --at;
+    while (at != resident_.end() && at->first < offset + input_.bytes[b]) End((at++)->second);
     int since = -1;
-    TakeFree(place, place + input_.bytes[b], &since);
+    TakeFree(offset, offset + input_.bytes[b], &since);
     blocks_[b].stay = static_cast<int>(stays_.size());
     stays_.push_back({.block = b,
                       .first_step = step,
                       .last_step = step,
-                      .offset = place,
+                      .offset = offset,
                       .fetched = NextOf(b).reads && HasValue(b)});
     // Fetches are in the order of steps: the next cannot begin before this one.
     if (stays_.back().fetched) fetches_since_ = std::max(fetches_since_, since);
-    resident_[place] = b;
+    resident_[offset] = b;
   }
   // Scratch may read what it writes itself.
   bool HasValue(int b) const { return input_.persistent[b] || blocks_[b].next > 0; }
@@ -124,15 +123,15 @@ class Layout {
   }
   void Leave(int b, int free_since) {
     BlockState& block = blocks_[b];
-    const size_t place = PlaceOf(b);
-    victims_.erase({block.density, place});
-    resident_.erase(place);
-    free_[place] = {place + input_.bytes[b], free_since};
+    const size_t offset = OffsetOf(b);
+    victims_.erase({block.density, offset});
+    resident_.erase(offset);
+    free_[offset] = {offset + input_.bytes[b], free_since};
     block.stay = -1;
   }
 
-  // All that is there goes, and what the step touches lies side by side; stays from `begun` on,
-  // which this step has begun, have not been.
+  // Evicts all blocks and lays out the step's side by side.  Takes back the stays from `begun` on,
+  // which this step has begun.
   void LayOutAnew(int step, size_t begun) {
     while (!resident_.empty()) {
       const int b = resident_.begin()->second;
@@ -143,12 +142,12 @@ class Layout {
       }
     }
     stays_.resize(begun);
-    size_t place = input_.begin;
+    size_t offset = input_.begin;
     for (const int b : touched_[step]) {
-      Begin(b, step, place);
-      place += input_.bytes[b];
+      Begin(b, step, offset);
+      offset += input_.bytes[b];
     }
-    GYRE_CHECK(place <= input_.end);
+    GYRE_CHECK(offset <= input_.end);
   }
 
   void SetCost(int b) {
@@ -162,23 +161,23 @@ class Layout {
     block.density = block.cost / bytes;
   }
 
-  // Where a block of this step is to lie; kNoPlace if others of the step are in the way.
-  size_t FindPlace(int b, int step) {
+  // For a block of this step.  kNoOffset if others of the step are in the way.
+  size_t FindOffset(int b, int step) {
     const size_t free = FindFree(input_.bytes[b]);
-    return free != kNoPlace ? free : FindOccupied(input_.bytes[b], step);
+    return free != kNoOffset ? free : FindOccupied(input_.bytes[b], step);
   }
 
-  // Where nothing lies: what is free for longest, as far as fetches gain by it; of these the
-  // shortest gap that will do, so that long ones stay whole.
+  // The range that is free for longest, as far as fetches gain by it.  Among equals the shortest
+  // sufficient gap wins, so that long ones stay whole.
   size_t FindFree(size_t bytes) {
-    size_t found = kNoPlace;
+    size_t found = kNoOffset;
     std::pair<int, size_t> best;
     for (auto gap = free_.begin(); gap != free_.end();) {
       size_t end = gap->first;
       auto beyond = gap;
       while (beyond != free_.end() && beyond->first == end) {
         end = beyond->second.end;
-        // As one with the piece before it where no fetch would tell them apart.
+        // Joins the range before it if no fetch would tell them apart.
         const auto before = beyond == gap ? beyond : std::prev(beyond);
         const bool alike = std::max(before->second.since, beyond->second.since) <= fetches_since_;
         if (before == beyond || !alike) {
@@ -195,7 +194,7 @@ class Layout {
           since = std::max(since, at->second.since);
         }
         const std::pair rank(since, length);
-        if (found != kNoPlace && rank >= best) continue;
+        if (found != kNoOffset && rank >= best) continue;
         found = gap->first;
         best = rank;
       }
@@ -204,22 +203,22 @@ class Layout {
     return found;
   }
 
-  // Which blocks are to go, side by side: from the end of one that stays on, or up to its begin.
-  // Those that a byte's room costs least by are tried, kMostTried of them.
+  // The offset whose blocks cost least to evict.  Tries those beside the kMostTried victims that
+  // cost least a byte.
   size_t FindOccupied(size_t bytes, int step) const {
-    size_t found = kNoPlace;
+    size_t found = kNoOffset;
     std::pair<double, int> best;
-    const auto consider = [&](size_t place, auto at) {
+    const auto consider = [&](size_t offset, auto at) {
       std::pair<double, int> rank(0, -1);
-      for (; at != resident_.end() && at->first < place + bytes; ++at) {
+      for (; at != resident_.end() && at->first < offset + bytes; ++at) {
         const int b = at->second;
         if (TouchedAt(b, step)) return;
         rank.first += blocks_[b].cost;
         rank.second = std::max(rank.second, stays_[blocks_[b].stay].last_step);
-        if (found != kNoPlace && rank.first > best.first) return;
+        if (found != kNoOffset && rank.first > best.first) return;
       }
-      if (found != kNoPlace && rank >= best) return;
-      found = place;
+      if (found != kNoOffset && rank >= best) return;
+      found = offset;
       best = rank;
     };
     int tried = 0;
@@ -237,24 +236,23 @@ class Layout {
         }
         consider(high - bytes, first);
       }
-      if (++tried >= kMostTried && found != kNoPlace) break;
+      if (++tried >= kMostTried && found != kNoOffset) break;
     }
     return found;
   }
 
-  // Takes what is free there out of `free_`; `since`: when all of it was.
+  // Takes the range out of `free_`.  *since becomes the step from which on all of it was free.
   void TakeFree(size_t begin, size_t end, int* since) {
     auto at = std::prev(free_.upper_bound(begin));
     while (at != free_.end() && at->first < end) {
-      const auto [place, piece] = *at;
-      *since = std::max(*since, piece.since);
+      const auto [offset, range] = *at;
+      *since = std::max(*since, range.since);
       at = free_.erase(at);
-      if (place < begin) free_[place] = {begin, piece.since};
-      if (piece.end > end) free_[end] = {piece.end, piece.since};
+      if (offset < begin) free_[offset] = {begin, range.since};
+      if (range.end > end) free_[end] = {range.end, range.since};
     }
   }
 
-  static constexpr size_t kNoPlace = ~size_t{0};
   static constexpr int kMostTried = 64;
 
   struct Free {
@@ -267,9 +265,9 @@ class Layout {
   const int steps_;
   std::vector<BlockState> blocks_;
   std::vector<std::vector<int>> touched_, on_host_;   // by step
-  std::map<size_t, int> resident_;                    // by place: block
-  std::map<size_t, Free> free_;                       // by place
-  std::map<std::pair<double, size_t>, int> victims_;  // of them, by density and place
+  std::map<size_t, int> resident_;                    // by offset: block
+  std::map<size_t, Free> free_;                       // by offset
+  std::map<std::pair<double, size_t>, int> victims_;  // of them, by density and offset
   int fetches_since_ = -1;                            // the step that the last fetch waits for
   std::vector<Stay> stays_;
 };
@@ -278,6 +276,11 @@ class Layout {
 
 std::vector<Stay> LayOut(const LayoutInput& input, const LayoutPolicy& policy) {
   return Layout(input, policy).Run();
+}
+
+void SortStays(std::vector<Stay>& stays) {
+  std::ranges::stable_sort(stays, {},
+                           [](const Stay& stay) { return std::pair(stay.first_step, stay.block); });
 }
 
 }  // namespace gyre

@@ -43,4 +43,9 @@ struct LayoutPolicy {
 // Stays by first step.  Precondition: the blocks of each step fit.
 std::vector<Stay> LayOut(const LayoutInput& input, const LayoutPolicy& policy);
 
+// In the order of a plan's.
+void SortStays(std::vector<Stay>& stays);
+
+inline constexpr size_t kNoOffset = ~size_t{0};
+
 }  // namespace gyre

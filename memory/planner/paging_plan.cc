@@ -177,6 +177,7 @@ class PagingPlanner {
     SetOrder(std::vector<int>(best_.plan->order));
     const std::vector<bool> near = best_.resident;
     const std::vector<Stay> stays = LayOut(InputWith(near), best_.policy);
+    input_.accesses = all_;
     SearchLayouts(Search(), near, stays, best_.plan->seconds, budget,
                   [&, policy = best_.policy](const std::vector<bool>& choice,
                                              const std::vector<Stay>& tried) {
@@ -324,13 +325,9 @@ class PagingPlanner {
   }
 
   LayoutSearch Search() const {
-    LayoutSearch search{.accesses = all_,
-                        .bytes = input_.bytes,
-                        .copies = input_.copies,
-                        .persistent = input_.persistent,
+    LayoutSearch search{.all = input_,
                         .may_choose = std::vector<bool>(cut_.blocks.size()),
                         .seconds = {},
-                        .room = room_ / kPlanAlignment * kPlanAlignment,
                         .most_resident = limits_.most_resident_bytes};
     for (const int step : order_) search.seconds.push_back(trace_.steps[step].seconds);
     for (const int b : persistent_) {
