@@ -3,14 +3,15 @@
 // x: [..., I], seen as [R, I]; W: [O, I]; b: [O]; y: [..., O].  By the chain rule
 //   dx = dy W,  dW = dy^T x,  db = the sum of dy over R.
 //
-// A large W is cut along O into slices, for each of which both passes have a phase, so that a
-// device need not hold all of it at once.  A slice's columns of y, and of dy, lie end to end in
-// scratch; dx is added up over slices, in its own type.
+// A W above 32 MiB (as F32) is split along O into at most 64 slices.  A shared W is not split.
+// Each slice is a phase of forward and of backward, so the device need not hold all of W at once.
+// A slice's columns of y and dy are contiguous in scratch.  dx accumulates in its own type.
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/parallel/column_sum.h"
+#include "layers/common/cells.h"
 #include "layers/interface/infer.h"
 
 namespace gyre {
@@ -18,35 +19,12 @@ namespace {
 
 constexpr int kX = 0, kY = 1, kWeight = 2;  // states; more slices, bias and scratch follow
 
-// From what size on W is cut, and about how long a slice is then, in F32, whatever it is stored in,
-// so that checkpoints of any precision have the same slices: at the least half a millisecond of
-// work, for a memory of 30 GB/s, beside which what cutting adds is little.  More slices than the
-// most would be steps by the thousand.
+// Sizes are those in F32, so checkpoints of any precision have the same slices.  A slice is at
+// least half a millisecond of work for a memory of 30 GB/s, so splitting adds little.  More slices
+// would be steps by the thousand.
 constexpr int64_t kLargestWhole = 32 << 20, kSliceBytes = 16 << 20, kMostSlices = 64;
 // Rows of a slice are a multiple of this, so that slices end with a cache line of any type.
 constexpr int64_t kSliceRows = 32;
-
-template <typename T>
-struct TakeColumns {
-  const T* from;  // rows of so many columns
-  int64_t columns;
-  T* to;  // rows of the cells' columns
-  int64_t taken;
-  HOST_DEVICE void operator()(int64_t row, int64_t column) const {
-    to[row * taken + column] = from[row * columns + column];
-  }
-};
-
-template <typename T>
-struct PutColumns {
-  const T* from;  // rows of the cells' columns
-  int64_t put;
-  T* to;  // rows of so many columns
-  int64_t columns;
-  HOST_DEVICE void operator()(int64_t row, int64_t column) const {
-    to[row * columns + column] = from[row * put + column];
-  }
-};
 
 class Dense : public Layer {
  public:
@@ -110,11 +88,8 @@ class Dense : public Layer {
                                        states[kWeight + context.phase].data, bias, y,
                                        Scratch(context)));
     if (!is_cut()) return absl::OkStatus();
-    return VisitReal(compute_, [&]<typename T>() {
-      return ForEachCell(context.stream, rows_, slice.count,
-                         PutColumns<T>{static_cast<const T*>(y), slice.count,
-                                       states[kY].as<T>() + slice.first, outputs_});
-    });
+    return CopyCells(context.stream, compute_, rows_, slice.count, {y, slice.count},
+                     ColumnsOf(slice, states[kY]));
   }
 
   absl::Status Backward(const LayerContext& context) const override {
@@ -124,11 +99,9 @@ class Dense : public Layer {
     const void* dy = gradients[kY].data;
     if (is_cut()) {
       dy = states[scratch_].data;
-      RETURN_IF_ERROR(VisitReal(compute_, [&]<typename T>() {
-        return ForEachCell(context.stream, rows_, slice.count,
-                           TakeColumns<T>{gradients[kY].as<T>() + slice.first, outputs_,
-                                          static_cast<T*>(states[scratch_].data), slice.count});
-      }));
+      RETURN_IF_ERROR(CopyCells(context.stream, compute_, rows_, slice.count,
+                                ColumnsOf(slice, gradients[kY]),
+                                {states[scratch_].data, slice.count}));
     }
     if (gradients[weight]) {
       RETURN_IF_ERROR(slice.backward_weight->Run(context.stream, dy, states[kX].data, nullptr,
@@ -147,8 +120,12 @@ class Dense : public Layer {
     std::unique_ptr<Gemm> forward, backward_data, backward_weight;
   };
   bool is_cut() const { return slices_.size() > 1; }
+  // A slice's columns of y or dy.
+  Cells ColumnsOf(const WeightSlice& slice, const Tensor& of) const {
+    return {static_cast<std::byte*>(of.data) + static_cast<size_t>(slice.first) * SizeOf(compute_),
+            outputs_};
+  }
 
-  // Those that other layers have, too, are whole.
   void Cut(const StateSpec& weight) {
     int64_t longest = std::max<int64_t>(outputs_, 1);
     const int64_t bytes = weight.shape.elements() * static_cast<int64_t>(sizeof(float));

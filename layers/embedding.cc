@@ -1,18 +1,21 @@
 // embedding, positional_embedding: rows of a learned table.
 //
-// embedding: y[p] = W[x[p]] for each position p.  x: indices [N, ...], W: [vocabulary, width],
-// y: [N, ..., width].  dW[v] is the sum of dy[p] over the positions that hold v, in their order, in
-// AccumulateType: the same bits for every thread count.  A CPU visits each position once; a GPU
-// looks from each position back to the first that holds the same index (ScatterAdd): at worst
+// embedding: y[p] = W[x[p]] for each position p.
+//   x: indices [N, ...]; W: [vocabulary, width]; y: [N, ..., width]
+// dW[v] is the sum of dy[p] over the positions that hold v, in their order, in AccumulateType.  So
+// every thread count makes the same bits.  A CPU visits each position once.  A GPU looks from each
+// position back to the first that holds the same index (ScatterAdd).  At worst that is
 // positions^2 / 512 reads of 256 indices.
 //
-// positional_embedding: y[n, t] = x[n, t] + W[t].  x and y: [N, T, width], or [T, N, width] where
-// the samples lie along axis 1; W: [length, width] for all T <= length.  dW[t] is the sum of dy[n,
-// t] over n, and 0 from T on.
+// positional_embedding: y[n, t] = x[n, t] + W[t].
+//   x, y: [N, T, width], or [T, N, width] with samples along axis 1; W: [length, width], T <=
+//   length
+// dW[t] is the sum of dy[n, t] over n, and 0 from T on.
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/math.h"
 #include "engine/runtime/parallel/parallel.h"
+#include "layers/common/cells.h"
 #include "layers/interface/infer.h"
 
 namespace gyre {
@@ -20,11 +23,12 @@ namespace {
 
 constexpr int kX = 0, kY = 1, kWeight = 2, kSum = 3;  // states
 
-// Columns of a row that one call of a functor makes: what finds the row serves them all.
+// Columns of a row that one call of a functor makes, so that the row is found once for all.
 constexpr int64_t kSpan = 8;
 
-// W's first values, Radford et al. 2018, "Improving language understanding by generative
-// pre-training", section 4.1.
+// Of W's first values.
+// Source: Radford et al. 2018, "Improving language understanding by generative pre-training",
+// section 4.1.
 constexpr double kStandardDeviation = 0.02;
 
 absl::StatusOr<StateSpec> MakeTable(int64_t rows, int64_t width, const ParameterConfig& config,
@@ -68,12 +72,6 @@ struct TakeRows {
   }
 };
 
-template <typename A>
-struct ClearSums {
-  A* sum;
-  HOST_DEVICE void operator()(int64_t i) const { sum[i] = 0; }
-};
-
 template <typename T>
 struct AddRows {
   Indices indices;
@@ -84,13 +82,6 @@ struct AddRows {
   HOST_DEVICE void Add(int64_t position, int64_t row, int64_t column) const {
     sum[row * width + column] += static_cast<AccumulateType<T>>(dy[position * width + column]);
   }
-};
-
-template <typename T>
-struct RoundSums {
-  const AccumulateType<T>* sum;
-  T* dw;
-  HOST_DEVICE void operator()(int64_t i) const { dw[i] = static_cast<T>(sum[i]); }
 };
 
 class Embedding : public Layer {
@@ -151,13 +142,13 @@ class Embedding : public Layer {
       using A = AccumulateType<T>;
       constexpr bool kRounds = !std::is_same_v<T, A>;
       A* const sum = kRounds ? context.states[kSum].as<A>() : dw.as<A>();
-      const int64_t elements = config_.vocabulary() * config_.width();
-      RETURN_IF_ERROR(ForEach(context.stream, elements, ClearSums<A>{sum}));
-      RETURN_IF_ERROR(ScatterAdd(
-          context.stream, positions_, config_.width(),
-          AddRows<T>{IndicesOf(context), config_.width(), context.gradients[kY].as<T>(), sum}));
+      const int64_t rows = config_.vocabulary(), width = config_.width();
+      RETURN_IF_ERROR(ZeroCells(context.stream, kDTypeOf<A>, rows, width, {sum, width}));
+      RETURN_IF_ERROR(
+          ScatterAdd(context.stream, positions_, width,
+                     AddRows<T>{IndicesOf(context), width, context.gradients[kY].as<T>(), sum}));
       if constexpr (kRounds) {
-        return ForEach(context.stream, elements, RoundSums<T>{sum, dw.as<T>()});
+        return ForEach(context.stream, rows * width, RoundElement<A, T>{sum, dw.as<T>()});
       }
       return absl::OkStatus();
     });

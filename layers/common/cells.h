@@ -1,5 +1,5 @@
-// cells.h: copies boxes of elements, for layers that only move values.  It copies bits, so only the
-// size of a type matters.
+// cells.h: copies boxes of elements, for layers that move values.  It copies bits, so only the size
+// of a type matters.  RoundElement converts.
 #pragma once
 
 #include "engine/runtime/parallel/parallel.h"
@@ -28,6 +28,13 @@ struct ZeroCell {
   Bits* to;
   int64_t stride;
   HOST_DEVICE void operator()(int64_t row, int64_t column) const { to[row * stride + column] = 0; }
+};
+
+template <typename From, typename To>
+struct RoundElement {
+  const From* from;
+  To* to;
+  HOST_DEVICE void operator()(int64_t i) const { to[i] = static_cast<To>(from[i]); }
 };
 
 // Calls f<Bits>() for the unsigned integer as large as dtype, a real type or I32.

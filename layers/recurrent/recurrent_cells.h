@@ -88,13 +88,6 @@ struct BeginState {
   }
 };
 
-template <typename From, typename To>
-struct RoundElement {
-  const From* from;
-  To* to;
-  HOST_DEVICE void operator()(int64_t i) const { to[i] = static_cast<To>(from[i]); }
-};
-
 // ---- Forward ------------------------------------------------------------------------------------
 
 template <typename T>

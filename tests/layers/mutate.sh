@@ -66,7 +66,7 @@ layers/recurrent.cc|recurrent|carry(states.hidden, width, arrays.hidden)|absl::O
 layers/recurrent.cc|recurrent|s == 0 ? plan_.rows.times : s - 1|s
 engine/runtime/primitives/blocked/packed.cc|recurrent|*place(k + i, j)|*place(k + i, columns - 1 - j)
 layers/embedding.cc|embedding|sum[row * width + column] +=|sum[row * width + column] =
-layers/embedding.cc|embedding|ClearSums<A>{sum}|ClearSums<A>{sum + 1}
+layers/embedding.cc|embedding|rows, width, {sum, width}|rows, width, {sum + 1, width}
 layers/embedding.cc|embedding|row < vocabulary ? row : -1|row
 layers/embedding.cc|embedding|if (i >= times * width) return 0;|
 layers/embedding.cc|embedding|(i / width * samples + n)|(n * times + i / width)
@@ -85,9 +85,9 @@ layers/reshape.cc|reshape|.must = true|.must = false
 engine/runtime/parallel/column_sum.h|dense|from[row * columns + column]|from[row * columns + 0 * column]
 engine/runtime/parallel/parallel.h|dense|return a + b|return a
 layers/dense.cc|dense|weight.transpose_a = true|weight.transpose_b = true
-layers/dense.cc|dense|Run(context.stream, dy, context.states[kX].data|Run(context.stream, context.states[kX].data, dy
-layers/dense.cc|dense|.n = inputs, .k = outputs_}|.n = inputs, .k = outputs_ - 1}
-layers/dense.cc|dense|return backward_data_->Run|return forward_->Run
+layers/dense.cc|dense|Run(context.stream, dy, states[kX].data|Run(context.stream, states[kX].data, dy
+layers/dense.cc|dense|.accumulate = slice.first > 0|.accumulate = false
+layers/dense.cc|dense|ColumnsOf(slice, gradients[kY])|ColumnsOf(slices_[0], gradients[kY])
 layers/dense.cc|dense|data_gradient ? kRead : kNone|kNone
 layers/dense.cc|dense|forward.activation = HasBound(input) ? Activation::kNone : input.output_activation;|
 layers/conv2d.cc|conv2d|states[kX].data, dy,|states[kX].data, context.states[kX].data,
