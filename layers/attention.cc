@@ -215,20 +215,20 @@ class Attention : public Layer {
     if (!plan_.copies) g.output = reinterpret_cast<A*>(y);
     RETURN_IF_ERROR(EachBlock([&](const AttentionTile& block, int64_t row) {
       RETURN_IF_ERROR(Scores(stream, block, row, g));
-      RETURN_IF_ERROR(
-          Seen(group, block, row, g,
-               [&]<bool kHasLengths>(const SeenScores<A, kHasLengths>& seen, int64_t rows) {
-                 if (plan_.merged) {
-                   return TransformRows(stream, rows, block.keys,
-                                        SoftmaxOfSeen<A, kHasLengths, O>{seen, g.probabilities});
-                 }
-                 RETURN_IF_ERROR(
-                     ForEachRow(stream, rows, block.keys, LargestOfSeen<A, kHasLengths>{seen}));
-                 RETURN_IF_ERROR(
-                     ForEachRow(stream, rows, block.keys, FactorOfSeen<A, kHasLengths>{{}, seen}));
-                 return ForEachCell(stream, rows, block.keys,
-                                    Probabilities<true, A, kHasLengths, O>{seen, g.probabilities});
-               }));
+      RETURN_IF_ERROR(Seen(
+          group, block, row, g,
+          [&]<bool kHasLengths>(const SeenScores<A, kHasLengths>& seen, int64_t rows) {
+            if (plan_.merged) {
+              return TransformRows(stream, rows, block.keys,
+                                   SoftmaxOfSeen<A, kHasLengths, O>{{}, seen, g.probabilities});
+            }
+            RETURN_IF_ERROR(
+                ForEachRow(stream, rows, block.keys, LargestOfSeen<A, kHasLengths>{seen}));
+            RETURN_IF_ERROR(
+                ForEachRow(stream, rows, block.keys, FactorOfSeen<A, kHasLengths>{{}, seen}));
+            return ForEachCell(stream, rows, block.keys,
+                               Probabilities<true, A, kHasLengths, O>{seen, g.probabilities});
+          }));
       return block.output->Run(stream, g.probabilities, g.of[Plan::kValue], nullptr,
                                Row(g.output, Plan::kOutput, row), g.products);
     }));

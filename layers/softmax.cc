@@ -1,11 +1,8 @@
-// softmax: y = e^x / sum e^x over the last axis; x, y: [..., C].  dx = y (dy - sum y dy): backward
-// reads y alone, and the layer may work in place.
+// softmax: y = e^x / sum e^x over the last axis.  x, y: [..., C].
+// dx = y (dy - sum y dy).  Backward reads y alone, so the layer may work in place.
 
-#include <cmath>
-
-#include "engine/runtime/elementary.h"
 #include "engine/runtime/parallel/parallel.h"
-#include "layers/common/max_and_exp_sum.h"
+#include "layers/common/softmax_pass.h"
 #include "layers/interface/infer.h"
 
 namespace gyre {
@@ -13,32 +10,16 @@ namespace {
 
 constexpr int kX = 0, kY = 1;  // states
 
-// Of some elements of a row: the largest, and the sum of exp(x - largest).  A NaN or +inf, or a row
-// of -inf, makes its row NaN.
-// Source: Milakov & Gimelshein 2018, arXiv:1805.02867, Alg. 3.
 template <typename T>
-struct SoftmaxRows {
+struct SoftmaxRows : SoftmaxPass<AccumulateType<T>> {
   using A = AccumulateType<T>;
   using Value = MaxAndExpSum<A>;
   int64_t columns;
   const T* x;
   T* y;
 
-  HOST_DEVICE Value Identity() const { return {-static_cast<A>(INFINITY), 0}; }
   HOST_DEVICE Value Load(int64_t row, int64_t column) const {
     return {static_cast<A>(x[row * columns + column]), 1};
-  }
-  HOST_DEVICE Value Combine(Value a, Value b) const {
-    const bool b_is_larger = a.largest < b.largest;
-    const A larger = b_is_larger ? b.largest : a.largest,
-            smaller = b_is_larger ? a.largest : b.largest;
-    // Equal infinities have no difference.  A NaN's takes it into the sum.
-    const A scale = larger == smaller ? A{1} : Exp(smaller - larger);
-    return {larger, b_is_larger ? b.sum + a.sum * scale : a.sum + b.sum * scale};
-  }
-  // The sum becomes its reciprocal, or NaN if the maximum is not finite.
-  HOST_DEVICE Value Finish(Value v) const {
-    return {v.largest, A{1} / v.sum + (v.largest - v.largest)};
   }
   HOST_DEVICE void Apply(int64_t row, int64_t column, Value v) const {
     const int64_t i = row * columns + column;
@@ -86,7 +67,8 @@ class Softmax : public Layer {
     return VisitReal(compute_, [&]<typename T>() {
       return TransformRows(
           context.stream, rows_.count, rows_.columns,
-          SoftmaxRows<T>{rows_.columns, context.states[kX].as<T>(), context.states[kY].as<T>()});
+          SoftmaxRows<T>{
+              {}, rows_.columns, context.states[kX].as<T>(), context.states[kY].as<T>()});
     });
   }
 

@@ -6,7 +6,7 @@
 
 #include "engine/runtime/elementary.h"
 #include "engine/runtime/parallel/parallel.h"
-#include "layers/common/max_and_exp_sum.h"
+#include "layers/common/softmax_pass.h"
 #include "layers/interface/fault.h"
 
 namespace gyre {
@@ -100,30 +100,16 @@ struct Probabilities {
 };
 
 // The three functors above in one pass, for a GPU.  It rescales a running sum of exponentials when
-// the largest score grows.
-// Source: Milakov & Gimelshein 2018, arXiv:1805.02867, Alg. 3.
+// the largest score grows.  The sum becomes the factor.
 template <typename A, bool kHasLengths, typename O>
-struct SoftmaxOfSeen {
+struct SoftmaxOfSeen : SoftmaxPass<A> {
   using Value = MaxAndExpSum<A>;
   SeenScores<A, kHasLengths> seen;
   O* to;
 
-  HOST_DEVICE Value Identity() const { return {-static_cast<A>(INFINITY), 0}; }
   HOST_DEVICE Value Load(int64_t row, int64_t column) const {
     const A score = seen.scale * seen.scores[row * seen.stride + column];
-    return column < seen.visible(row) ? Value{score, 1} : Identity();
-  }
-  HOST_DEVICE Value Combine(Value a, Value b) const {
-    const bool b_is_larger = a.largest < b.largest;
-    const A larger = b_is_larger ? b.largest : a.largest;
-    const A smaller = b_is_larger ? a.largest : b.largest;
-    // Equal infinities have no difference.  A NaN's takes it into the sum.
-    const A scale = larger == smaller ? A{1} : Exp(smaller - larger);
-    return {larger, b_is_larger ? b.sum + a.sum * scale : a.sum + b.sum * scale};
-  }
-  // The sum becomes the factor, or NaN if the largest is not finite.
-  HOST_DEVICE Value Finish(Value v) const {
-    return {v.largest, 1 / v.sum + (v.largest - v.largest)};
+    return column < seen.visible(row) ? Value{score, 1} : this->Identity();
   }
   HOST_DEVICE void Apply(int64_t row, int64_t column, Value v) const {
     const int64_t at = row * seen.stride + column;

@@ -37,7 +37,8 @@ TEST(AttentionRows, TheRunningSoftmaxIsAMonoid) {
   constexpr int64_t kRows = 4, kKeys = 4;
   double scores[kRows * kKeys] = {1, NAN, NAN, NAN, -700, 700, NAN, NAN, 0, 0, 0, NAN, 3, -2, 5, 1};
   double largest[kRows] = {}, factor[kRows] = {};
-  const SoftmaxOfSeen<double, false, double> softmax{{.visible = {.rows = kRows,
+  const SoftmaxOfSeen<double, false, double> softmax{{},
+                                                     {.visible = {.rows = kRows,
                                                                   .heads = 1,
                                                                   .first_row = 0,
                                                                   .queries = kRows,
