@@ -5,7 +5,7 @@
 // which has gone wrong never looks right.  There is no gradient.
 
 #include "absl/strings/str_format.h"
-#include "layers/common/mean_over_labels.h"
+#include "layers/common/global_mean.h"
 
 namespace gyre {
 namespace {
@@ -62,7 +62,7 @@ class Accuracy : public Layer {
                                          context.states[MeanOverLabels::kScores].as<T>(),
                                          rank});
       }));
-      RETURN_IF_ERROR(mean_.Sum(context, Hit{rank, config_.top_k()}));
+      RETURN_IF_ERROR(mean_.SumLabels(context, Hit{rank, config_.top_k()}));
     }
     return mean_.Finish(context);
   }

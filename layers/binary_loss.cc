@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/elementary.h"
-#include "layers/common/mean_over_labels.h"
+#include "layers/common/global_mean.h"
 
 namespace gyre {
 namespace {
@@ -95,23 +95,16 @@ struct PeakOfSample {
   HOST_DEVICE void Store(int64_t n, Peak v) const { peak[n] = v.place; }
 };
 
-// One row whose columns are the samples.
-template <typename LossOfPlace>
-struct SumOverPeaks : SumReduction<SumAndCount> {
+// The term of a sample.
+template <typename LossOfPosition>
+struct PeakTerm {
   Labels labels;
-  LossOfPlace loss;
+  LossOfPosition loss;
   const int64_t* peak;
-  double* metric;  // [2]
-  double* count;   // [1]; null if no label is ignored
 
-  HOST_DEVICE SumAndCount Load(int64_t, int64_t n) const {
+  HOST_DEVICE SumAndCount operator()(int64_t n) const {
     if (peak[n] < 0) return {0, 0};
     return {loss(peak[n], labels.labels[peak[n]]), 1};
-  }
-  HOST_DEVICE void Store(int64_t, SumAndCount v) const {
-    metric[0] = v.sum;
-    metric[1] = v.count;
-    if (count != nullptr) count[0] = v.count;
   }
 };
 
@@ -164,7 +157,7 @@ class BinaryLoss : public Layer {
         if constexpr (kBySample) {
           return SumPeaks<T>(context);
         } else {
-          return mean_.Sum(context, LossOf<T>(context));
+          return mean_.SumLabels(context, LossOf<T>(context));
         }
       }));
     }
@@ -202,15 +195,8 @@ class BinaryLoss : public Layer {
         ForEachRow(context.stream, samples, places,
                    PeakOfSample<T>{labels, context.states[MeanOverLabels::kScores].as<T>(),
                                    PeakOf(context), context.fault, context.layer}));
-    if (context.recompute) return absl::OkStatus();
-    return ForEachRow(
-        context.stream, 1, samples,
-        SumOverPeaks<Loss<T, Formula>>{{},
-                                       labels,
-                                       LossOf<T>(context),
-                                       PeakOf(context),
-                                       context.states[MeanOverLabels::kMetric].as<double>(),
-                                       mean_.CountOf(context)});
+    return mean_.Sum(context, samples,
+                     PeakTerm<Loss<T, Formula>>{labels, LossOf<T>(context), PeakOf(context)});
   }
 
   const Formula formula_;

@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
-#include "layers/common/mean_over_labels.h"
+#include "layers/common/global_mean.h"
 
 namespace gyre {
 namespace {
@@ -101,7 +101,7 @@ class Hinge : public Layer {
         return ForEachRow(context.stream, mean_.rows(), mean_.classes(),
                           LossOfRow<T>{{}, ExcessOf<T>(context), losses});
       }));
-      RETURN_IF_ERROR(mean_.Sum(context, LossOf{losses}));
+      RETURN_IF_ERROR(mean_.SumLabels(context, LossOf{losses}));
     }
     return mean_.Finish(context);
   }

@@ -47,7 +47,7 @@ _DEPS = [
     "//layers/interface:layer",
     "//layers/common:cells",
     "//layers/common:dropped",
-    "//layers/common:mean_over_labels",
+    "//layers/common:global_mean",
     "//layers/common:output_relu",
     "//layers/common:row_by_row",
     "//layers/common:softmax_pass",

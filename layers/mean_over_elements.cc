@@ -11,12 +11,12 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/elementary.h"
-#include "layers/common/mean_over_labels.h"
+#include "layers/common/global_mean.h"
 
 namespace gyre {
 namespace {
 
-constexpr int kX = 0, kT = 1, kMean = 2, kMetric = 3, kCount = 4;  // states
+constexpr int kX = 0, kT = 1, kMean = GlobalMean::kMean;  // states
 
 // A formula: Value(x, t), its slopes in x and t, and which targets count.
 
@@ -89,25 +89,17 @@ struct ErrorOfLogTime {
   }
 };
 
-// One row whose columns are the elements.
 template <typename T, typename Formula>
-struct SumOverElements : SumReduction<SumAndCount> {
+struct ElementTerm {
   Formula formula;
   const T* x;
   const T* t;
-  double* metric;  // [2]
-  double* count;   // [1]; null if all count
 
-  HOST_DEVICE SumAndCount Load(int64_t, int64_t i) const {
+  HOST_DEVICE SumAndCount operator()(int64_t i) const {
     using A = AccumulateType<T>;
     const A a = x[i], b = t[i];
     if (!formula.Counts(b)) return {0, 0};
     return {static_cast<double>(formula.Value(a, b)), 1};
-  }
-  HOST_DEVICE void Store(int64_t, SumAndCount v) const {
-    metric[0] = v.sum;
-    metric[1] = v.count;
-    if (count != nullptr) count[0] = v.count;
   }
 };
 
@@ -150,31 +142,20 @@ class MeanOverElements : public Layer {
     RETURN_IF_ERROR(CommonBatchAxis(input).status());
     compute_ = input.compute;
     elements_ = shape.elements();
-    global_elements_ =
-        static_cast<double>(input.global_batch) * static_cast<double>(sample_elements);
     LayerSpec spec;
     const uint8_t read = InBackward(input, kRead);
-    spec.states = {
-        MakeState("prediction", StateKind::kInput, shape, compute_, kRead, read),
-        MakeState("target", StateKind::kInput, shape, compute_, kRead, read),
-        MakeState("output", StateKind::kOutput, Shape{}, compute_, kWrite, kNone),
-        MakeState("metric", StateKind::kStatistic, Shape{2}, DType::kF64, kRead | kWrite, kNone)};
-    if (Formula::kSomeDoNot) {
-      spec.states.push_back(MakeState("count", StateKind::kStatistic, Shape{1}, DType::kF64,
-                                      kRead | kWrite, InBackward(input, kRead)));
-      spec.states[kCount].summed_after = 0;
-      spec.count = kCount;
-      spec.counted = "elements from 0";
-      spec.forward_phases = 2;
-    }
+    spec.states = {MakeState("prediction", StateKind::kInput, shape, compute_, kRead, read),
+                   MakeState("target", StateKind::kInput, shape, compute_, kRead, read)};
+    mean_.Declare(input,
+                  static_cast<double>(input.global_batch) * static_cast<double>(sample_elements),
+                  Formula::kSomeDoNot ? "elements from 0" : "", spec);
     const size_t scratch =
-        OnGpu(input, ForEachRowScratch<SumOverElements<float, Formula>>(1, elements_));
+        OnGpu(input, ForEachRowScratch<SumOverTerms<ElementTerm<float, Formula>>>(1, elements_));
     if (scratch > 0) {
       scratch_ = static_cast<int>(spec.states.size());
       spec.states.push_back(
           MakeBytes("scratch", StateKind::kScratch, scratch, kRead | kWrite, kNone));
     }
-    spec.metric = kMetric;
     spec.loss_output = kMean;
     spec.loss_weight = loss_weight_;
     // A difference, a square and a sum; a difference and two products.  The other likewise.
@@ -184,23 +165,16 @@ class MeanOverElements : public Layer {
   }
 
   absl::Status Forward(const LayerContext& context) const override {
-    double* const metric = context.states[kMetric].as<double>();
-    return VisitReal(compute_, [&]<typename T>() -> absl::Status {
-      if (context.phase == 0 && !context.recompute) {
-        RETURN_IF_ERROR(ForEachRow(context.stream, 1, elements_,
-                                   SumOverElements<T, Formula>{{},
-                                                               formula_,
-                                                               context.states[kX].as<T>(),
-                                                               context.states[kT].as<T>(),
-                                                               metric,
-                                                               CountOf(context)},
-                                   scratch_ < 0 ? nullptr : context.states[scratch_].data));
-      }
-      if (Formula::kSomeDoNot && context.phase == 0) return absl::OkStatus();
-      return ForEach(
-          context.stream, 1,
-          DivideByCount<T>{metric, NormaliserOf(context), context.states[kMean].as<T>()});
-    });
+    if (context.phase == 0) {
+      void* const scratch = scratch_ < 0 ? nullptr : context.states[scratch_].data;
+      RETURN_IF_ERROR(VisitReal(compute_, [&]<typename T>() {
+        return mean_.Sum(context, elements_,
+                         ElementTerm<T, Formula>{formula_, context.states[kX].as<T>(),
+                                                 context.states[kT].as<T>()},
+                         scratch);
+      }));
+    }
+    return mean_.Finish(context);
   }
 
   absl::Status Backward(const LayerContext& context) const override {
@@ -217,15 +191,8 @@ class MeanOverElements : public Layer {
     return ForEach(
         context.stream, elements_,
         ElementGradient<T, Formula, kOfTarget>{
-            formula_, NormaliserOf(context), context.states[kX].as<T>(), context.states[kT].as<T>(),
-            context.gradients[kMean].as<T>(), gradient.as<T>()});
-  }
-
-  static double* CountOf(const LayerContext& context) {
-    return Formula::kSomeDoNot ? context.states[kCount].as<double>() : nullptr;
-  }
-  Normaliser NormaliserOf(const LayerContext& context) const {
-    return {global_elements_, CountOf(context)};
+            formula_, mean_.NormaliserOf(context), context.states[kX].as<T>(),
+            context.states[kT].as<T>(), context.gradients[kMean].as<T>(), gradient.as<T>()});
   }
 
   const Formula formula_;
@@ -233,7 +200,7 @@ class MeanOverElements : public Layer {
   DType compute_ = DType::kF32;
   int scratch_ = -1;  // state
   int64_t elements_ = 0;
-  double global_elements_ = 0;
+  GlobalMean mean_;
 };
 
 template <typename Formula>

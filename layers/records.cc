@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
-#include "layers/common/mean_over_labels.h"
+#include "layers/common/global_mean.h"
 
 namespace gyre {
 namespace {

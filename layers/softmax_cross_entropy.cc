@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
-#include "layers/common/mean_over_labels.h"
+#include "layers/common/global_mean.h"
 
 namespace gyre {
 namespace {
@@ -101,8 +101,8 @@ class SoftmaxCrossEntropy : public Layer {
           RETURN_IF_ERROR(ForEachRow(context.stream, mean_.rows(), mean_.classes(),
                                      SumOfLogs<T>{{}, log_p.as<T>(), mean_.classes(), sums}));
         }
-        return mean_.Sum(context, NegativeLogLikelihood<T>{log_p.as<T>(), mean_.classes(),
-                                                           config_.label_smoothing(), sums});
+        return mean_.SumLabels(context, NegativeLogLikelihood<T>{log_p.as<T>(), mean_.classes(),
+                                                                 config_.label_smoothing(), sums});
       }));
     }
     return mean_.Finish(context);

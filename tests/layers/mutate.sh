@@ -75,7 +75,7 @@ layers/combine.cc|combine|InBackward(input, multiplies_ ? kRead : kNone)|kNone
 layers/dropout.cc|dropout|Apply(context, context.gradients[kY], context.gradients[kX])|Apply(context, context.gradients[kX], context.gradients[kX])
 layers/dense.cc|dense|weight.trained() ? kRead : kNone|kNone
 layers/conv2d.cc|conv2d|} else if (bias_ >= 0 && gradients[bias_]) {|} else if (false) {
-layers/common/mean_over_labels.cc|softmax_cross_entropy|summed_after = 0|summed_after = -1
+layers/common/global_mean.cc|softmax_cross_entropy|summed_after = 0|summed_after = -1
 layers/common/dropped.h|dropout|kept = scale * from[at]|kept = 1 * from[at]
 layers/common/dropped.h|dropout|kept = scale * from[at]|kept = static_cast<T>(scale) * from[at]
 layers/common/dropped.h|dropout|Philox(key, position->step, first|Philox(key, position->step + (from == to), first
@@ -103,13 +103,11 @@ layers/softmax_cross_entropy.cc|softmax_cross_entropy| / static_cast<A>(normalis
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|if (!labels.Counts(n))|if (labels.Bad(n))
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|c == labels.labels[n]|c + 1 == labels.labels[n]
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|(1 - smoothing) * one_hot|one_hot
-layers/common/mean_over_labels.cc|softmax_cross_entropy|labels.elements(0, axis) * inner_|1
+layers/common/global_mean.cc|softmax_cross_entropy|labels.elements(0, axis) * inner_|1
 layers/mean_over_elements.cc|mean_over_elements|return 2 * (x - t);|return x - t;
 layers/mean_over_elements.cc|mean_over_elements|return 2 * (t - x);|return 2 * (x - t);
 layers/mean_over_elements.cc|mean_over_elements|return Logistic(x) - t;|return Logistic(x) + t;
 layers/mean_over_elements.cc|mean_over_elements|static_cast<double>(sample_elements)|2 * static_cast<double>(sample_elements)
-layers/mean_over_elements.cc|mean_over_elements|kRead \| kWrite, InBackward(input, kRead)|kRead \| kWrite, kNone
-layers/mean_over_elements.cc|mean_over_elements|spec.states[kCount].summed_after = 0|spec.states[kCount].summed_after = -1
 layers/mean_over_elements.cc|mean_over_elements|t > most ? most : t|t
 layers/mean_over_elements.cc|mean_over_elements|return !(t < 0);|return t == t;
 layers/binary_loss.cc|binary_loss|return -Logistic(-m);|return -Logistic(m);
@@ -134,8 +132,8 @@ layers/layer_norm.cc|layer_norm|return {g * norm.Normalised(row, column), g};|re
 layers/layer_norm.cc|layer_norm|data_gradient ? kRead : kNone|kNone
 layers/lrn.cc|lrn|scale * static_cast<A>(x[i]) * others|scale * others
 layers/lrn.cc|lrn|2 * config_.alpha() * config_.beta()|2 * config_.alpha()
-layers/common/mean_over_labels.h|softmax_cross_entropy|count != nullptr ? count[0] :|
-layers/common/mean_over_labels.cc|softmax_cross_entropy|kRead \| kWrite, InBackward(input, kRead)|kRead \| kWrite, kNone
+layers/common/global_mean.h|softmax_cross_entropy|count != nullptr ? count[0] :|
+layers/common/global_mean.cc|softmax_cross_entropy|kRead \| kWrite, InBackward(input, kRead)|kRead \| kWrite, kNone
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|i * group_channels_ * taps_|i * taps_
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|padded_row - kernel_row * spec_.window.dilation_h|padded_row - kernel_row
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|spec_.w % spec_.h + spec_.window.padding_top|spec_.w % spec_.h + spec_.window.padding_bottom
@@ -153,9 +151,8 @@ engine/runtime/primitives/blocked/pool2d.cc|pool2d|share[c] = from[c] / pixels|s
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|if (pass.reorder.has_value()) Reorder|if (false) Reorder
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|WantedWeights(bound, backward_data_, weights, scratch)|Memory(stored_, weights)
 layers/interface/layer.h|batch_norm|*due_after == phase|*due_after >= 0
-layers/common/mean_over_labels.cc|softmax_cross_entropy|spec.metric = kMetric;|spec.metric = kMetric, spec.states[kMetric].summed_after = options.ignored ? 0 : -1;
-layers/common/mean_over_labels.h|softmax_cross_entropy|if (context.recompute) return absl::OkStatus();|
-layers/mean_over_elements.cc|mean_over_elements|context.phase == 0 && !context.recompute|context.phase == 0
+layers/common/global_mean.cc|softmax_cross_entropy|spec.metric = kMetric;|spec.metric = kMetric, spec.states[kMetric].summed_after = counted.empty() ? -1 : 0;
+layers/common/global_mean.h|softmax_cross_entropy|if (context.recompute) return absl::OkStatus();|
 layers/batch_norm.cc|batch_norm|context.phase == 0 && !context.recompute|context.phase == 0
 layers/batch_norm.cc|batch_norm|context.recompute ? none : states[kRunningMean].as<A>()|states[kRunningMean].as<A>()
 layers/batch_norm.cc|batch_norm|MakeState("output", StateKind::kOutput, x, compute_, kWrite|MakeState("output", StateKind::kOutput, x, compute_, kRead

@@ -1,9 +1,27 @@
-#include "layers/common/mean_over_labels.h"
+#include "layers/common/global_mean.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace gyre {
+
+void GlobalMean::Declare(const InferInput& input, double terms, const std::string& counted,
+                         LayerSpec& spec) {
+  compute_ = input.compute;
+  terms_ = terms;
+  spec.states.push_back(MakeState("output", StateKind::kOutput, Shape{}, compute_, kWrite, kNone));
+  spec.states.push_back(
+      MakeState("metric", StateKind::kStatistic, Shape{2}, DType::kF64, kRead | kWrite, kNone));
+  spec.metric = kMetric;
+  if (counted.empty()) return;
+  count_ = static_cast<int>(spec.states.size());
+  spec.states.push_back(MakeState("count", StateKind::kStatistic, Shape{1}, DType::kF64,
+                                  kRead | kWrite, InBackward(input, kRead)));
+  spec.states.back().summed_after = 0;
+  spec.count = count_;
+  spec.counted = counted;
+  spec.forward_phases = 2;
+}
 
 absl::StatusOr<LayerSpec> MeanOverLabels::Infer(const InferInput& input,
                                                 const MeanOptions& options) {
@@ -21,33 +39,21 @@ absl::StatusOr<LayerSpec> MeanOverLabels::Infer(const InferInput& input,
                         leading.ToString(), scores.ToString(), labels.ToString()));
   }
   ASSIGN_OR_RETURN(const int axis, CommonBatchAxis(input));
-  compute_ = input.compute;
   samples_ = labels[axis];
   inner_ = labels.elements(axis + 1, labels.rank());
-  global_count_ = static_cast<double>(input.global_batch);
-  if (!options.by_sample) {
-    global_count_ *= static_cast<double>(labels.elements(0, axis) * inner_);
-  }
   options_ = options;
-
+  auto terms = static_cast<double>(input.global_batch);
+  if (!options.by_sample) terms *= static_cast<double>(labels.elements(0, axis) * inner_);
+  std::string counted;
+  if (options.ignored) {
+    counted = absl::StrCat(options.by_sample ? "samples" : "labels", " but ", *options.ignored);
+  }
   LayerSpec spec;
   spec.states = {
-      MakeState("scores", StateKind::kInput, scores, compute_, kRead, kNone),
-      MakeState("labels", StateKind::kInput, labels, DType::kI32, kRead, InBackward(input, kRead)),
-      MakeState("output", StateKind::kOutput, Shape{}, compute_, kWrite, kNone),
-      MakeState("metric", StateKind::kStatistic, Shape{2}, DType::kF64, kRead | kWrite, kNone)};
+      MakeState("scores", StateKind::kInput, scores, input.compute, kRead, kNone),
+      MakeState("labels", StateKind::kInput, labels, DType::kI32, kRead, InBackward(input, kRead))};
   spec.states[kLabels].largest = classes() - 1;
-  spec.metric = kMetric;
-  if (options_.ignored) {
-    count_ = static_cast<int>(spec.states.size());
-    spec.states.push_back(MakeState("count", StateKind::kStatistic, Shape{1}, DType::kF64,
-                                    kRead | kWrite, InBackward(input, kRead)));
-    spec.states.back().summed_after = 0;
-    spec.count = count_;
-    spec.counted =
-        absl::StrCat(options.by_sample ? "samples" : "labels", " but ", *options.ignored);
-  }
-  spec.forward_phases = phases();
+  Declare(input, terms, counted, spec);
   return spec;
 }
 
@@ -58,14 +64,6 @@ Labels MeanOverLabels::LabelsOf(const LayerContext& context) const {
           options_.ignored.value_or(0),
           samples_,
           inner_};
-}
-
-Normaliser MeanOverLabels::NormaliserOf(const LayerContext& context) const {
-  return {global_count_, CountOf(context)};
-}
-
-double* MeanOverLabels::CountOf(const LayerContext& context) const {
-  return count_ < 0 ? nullptr : context.states[count_].as<double>();
 }
 
 }  // namespace gyre

@@ -1,4 +1,4 @@
-#include "layers/common/mean_over_labels.h"
+#include "layers/common/global_mean.h"
 
 #include <gtest/gtest.h>
 
@@ -53,12 +53,12 @@ struct Third {
   }
 };
 
-TEST(SumOverLabels, IsAMonoid) {
+TEST(SumOverTerms, IsAMonoid) {
   std::vector<int32_t> labels;
   for (int32_t n = 0; n < 37; ++n) labels.push_back(n * n % 7 - 1);
   Fault fault;
-  const SumOverLabels<Third> sum{
-      {}, {labels.data(), 5, true, 3, 37, 1}, {}, nullptr, nullptr, &fault, 2};
+  const SumOverTerms<LabelTerm<Third>> sum{
+      {}, {{labels.data(), 5, true, 3, 37, 1}, {}, &fault, 2}, nullptr, nullptr};
   EXPECT_TRUE(IsMonoid(sum, 1, 37, [](const SumAndCount& a, const SumAndCount& b) {
     return a.count == b.count && std::abs(a.sum - b.sum) <= 1e-12 * std::abs(b.sum);
   }));
