@@ -44,9 +44,8 @@ class Accuracy : public Layer {
           "top_k: expected at most the %d classes, got %d", mean_.classes(), config_.top_k()));
     }
     for (StateSpec& state : spec.states) state.backward = kNone;
-    rank_ = static_cast<int>(spec.states.size());
-    spec.states.push_back(MakeState("rank", StateKind::kScratch, Shape{mean_.rows()}, DType::kI32,
-                                    kRead | kWrite, kNone));
+    rank_ = AddState(spec, MakeState("rank", StateKind::kScratch, Shape{mean_.rows()}, DType::kI32,
+                                     kRead | kWrite, kNone));
     spec.forward_flops = 2.0 * static_cast<double>(mean_.rows() * mean_.classes());
     return spec;
   }

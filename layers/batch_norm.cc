@@ -274,8 +274,7 @@ class BatchNormLayer : public Layer {
     spec.forward_phases = spec.backward_phases = phases_;
     const size_t scratch = OnGpu(input, ReduceColumnsScratch<SumValues<float>>(rows_, channels_));
     if (scratch > 0) {
-      scratch_ = static_cast<int>(spec.states.size());
-      spec.states.push_back(MakeBytes("scratch", StateKind::kScratch, scratch, both, both));
+      scratch_ = AddState(spec, MakeBytes("scratch", StateKind::kScratch, scratch, both, both));
     }
     if (config_.synchronised()) {
       spec.states[kSums].summed_after = 0;

@@ -139,9 +139,8 @@ class BinaryLoss : public Layer {
     ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, options_));
     spec.states[MeanOverLabels::kScores].backward = InBackward(input, kRead);
     if (kBySample) {
-      peak_ = static_cast<int>(spec.states.size());
-      spec.states.push_back(MakeState("peak", StateKind::kSaved, Shape{mean_.samples()},
-                                      DType::kI64, kRead | kWrite, InBackward(input, kRead)));
+      peak_ = AddState(spec, MakeState("peak", StateKind::kSaved, Shape{mean_.samples()},
+                                       DType::kI64, kRead | kWrite, InBackward(input, kRead)));
     }
     spec.loss_output = MeanOverLabels::kMean;
     spec.loss_weight = loss_weight_;

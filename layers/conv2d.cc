@@ -34,15 +34,13 @@ class Conv2dLayer : public Layer {
     if (weight_gradient) spec.states[kX].backward = InBackward(input, kRead);
     if (input.train && weight_gradient && bias_ >= 0 && !spec.states[bias_].trained()) {
       // The primitive makes both gradients at once.
-      unused_ = static_cast<int>(spec.states.size());
-      spec.states.push_back(
-          MakeState("unused", StateKind::kScratch, Shape{conv.filters}, conv.dtype, kNone, kWrite));
+      unused_ = AddState(spec, MakeState("unused", StateKind::kScratch, Shape{conv.filters},
+                                         conv.dtype, kNone, kWrite));
     }
     if (conv_->scratch_bytes() > 0) {
-      scratch_ = static_cast<int>(spec.states.size());
       const uint8_t access = kRead | kWrite;
-      spec.states.push_back(MakeBytes("scratch", StateKind::kScratch, conv_->scratch_bytes(),
-                                      access, InBackward(input, access)));
+      scratch_ = AddState(spec, MakeBytes("scratch", StateKind::kScratch, conv_->scratch_bytes(),
+                                          access, InBackward(input, access)));
     }
     spec.applied_activation = !HasBound(input);
     spec.forward_flops = conv.forward_flops();
@@ -145,11 +143,10 @@ class Conv2dLayer : public Layer {
     }
     spec.states.push_back(std::move(weight));
     if (!config_.use_bias()) return absl::OkStatus();
-    bias_ = static_cast<int>(spec.states.size());
     const Initializer zeros{.fan_in = fan_in, .fan_out = fan_out};
     ASSIGN_OR_RETURN(StateSpec bias, MakeParameter("bias", Shape{conv.filters}, config_.bias(),
                                                    zeros, input, kNone));
-    spec.states.push_back(std::move(bias));
+    bias_ = AddState(spec, std::move(bias));
     return absl::OkStatus();
   }
 

@@ -54,18 +54,16 @@ class Dense : public Layer {
                    MakeOutput(input, x.With(x.rank() - 1, outputs_), kNone)};
     for (size_t p = 0; p < slices_.size(); ++p) spec.states.push_back(SliceOf(weight, p));
     if (config_.use_bias()) {
-      bias_ = static_cast<int>(spec.states.size());
       Initializer zeros{.fan_in = inputs, .fan_out = outputs_};
       ASSIGN_OR_RETURN(StateSpec bias,
                        MakeParameter("bias", Shape{outputs_}, config_.bias(), zeros, input, kNone));
-      spec.states.push_back(std::move(bias));
+      bias_ = AddState(spec, std::move(bias));
     }
     const size_t sums = input.train && config_.use_bias() ? BiasScratch(input) : 0;
     if (const size_t bytes = staged_bytes_ + std::max(sums, ScratchBytes()); bytes > 0) {
-      scratch_ = static_cast<int>(spec.states.size());
       const uint8_t access = kRead | kWrite;
-      spec.states.push_back(
-          MakeBytes("scratch", StateKind::kScratch, bytes, access, InBackward(input, access)));
+      scratch_ = AddState(spec, MakeBytes("scratch", StateKind::kScratch, bytes, access,
+                                          InBackward(input, access)));
     }
     spec.pieces = spec.forward_phases = spec.backward_phases = static_cast<int>(slices_.size());
     spec.applied_activation = !HasBound(input);

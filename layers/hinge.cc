@@ -83,9 +83,8 @@ class Hinge : public Layer {
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, {.ignored = IgnoredOf(config_)}));
     spec.states[MeanOverLabels::kScores].backward = InBackward(input, kRead);
-    losses_ = static_cast<int>(spec.states.size());
-    spec.states.push_back(MakeState("losses", StateKind::kScratch, Shape{mean_.rows()}, DType::kF64,
-                                    kRead | kWrite, kNone));
+    losses_ = AddState(spec, MakeState("losses", StateKind::kScratch, Shape{mean_.rows()},
+                                       DType::kF64, kRead | kWrite, kNone));
     spec.loss_output = MeanOverLabels::kMean;
     spec.loss_weight = config_.loss_weight();
     // Two differences, the maximum, the power and the sum.

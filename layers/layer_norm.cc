@@ -152,9 +152,8 @@ class LayerNorm : public Layer {
                 return ReduceColumnsScratch<NormParameterGradients<T>>(rows_.count, rows_.columns);
               }));
     if (sums_gradients && scratch > 0) {
-      scratch_ = static_cast<int>(spec.states.size());
-      spec.states.push_back(
-          MakeBytes("scratch", StateKind::kScratch, scratch, kNone, kRead | kWrite));
+      scratch_ =
+          AddState(spec, MakeBytes("scratch", StateKind::kScratch, scratch, kNone, kRead | kWrite));
     }
     // Two sums of differences and squares, then two products, a difference and a sum; backward
     // twice that.

@@ -152,9 +152,8 @@ class MeanOverElements : public Layer {
     const size_t scratch =
         OnGpu(input, ForEachRowScratch<SumOverTerms<ElementTerm<float, Formula>>>(1, elements_));
     if (scratch > 0) {
-      scratch_ = static_cast<int>(spec.states.size());
-      spec.states.push_back(
-          MakeBytes("scratch", StateKind::kScratch, scratch, kRead | kWrite, kNone));
+      scratch_ =
+          AddState(spec, MakeBytes("scratch", StateKind::kScratch, scratch, kRead | kWrite, kNone));
     }
     spec.loss_output = kMean;
     spec.loss_weight = loss_weight_;

@@ -58,10 +58,9 @@ struct RecordTime {
 };
 
 int AddRecords(const SampleMajor& row, int64_t columns, LayerSpec& spec) {
-  spec.records = static_cast<int>(spec.states.size());
-  spec.states.push_back(MakeState("records", StateKind::kStatistic,
-                                  Shape{row.samples, row.outer * row.inner, columns}, DType::kF64,
-                                  kWrite, kNone));
+  spec.records = AddState(spec, MakeState("records", StateKind::kStatistic,
+                                          Shape{row.samples, row.outer * row.inner, columns},
+                                          DType::kF64, kWrite, kNone));
   return spec.records;
 }
 

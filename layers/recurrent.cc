@@ -44,10 +44,9 @@ class Recurrent : public Layer, RecurrentBase {
         Arrays<T> arrays;
         return LayOut(options_, plan_, backward, nullptr, arrays);
       });
-      spec.states.push_back(MakeBytes(name, StateKind::kScratch, bytes,
-                                      backward ? uint8_t{kNone} : access,
-                                      backward ? access : uint8_t{kNone}));
-      return static_cast<int>(spec.states.size()) - 1;
+      return AddState(
+          spec, MakeBytes(name, StateKind::kScratch, bytes, backward ? uint8_t{kNone} : access,
+                          backward ? access : uint8_t{kNone}));
     };
     plan_.scratch = add_scratch("scratch", false);
     if (plan_.backward) plan_.backward_scratch = add_scratch("backward_scratch", true);

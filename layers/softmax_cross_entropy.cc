@@ -71,14 +71,12 @@ class SoftmaxCrossEntropy : public Layer {
         log_softmax_,
         input.primitives->Prepare(LogSoftmaxSpec{
             .dtype = mean_.compute(), .rows = mean_.rows(), .columns = mean_.classes()}));
-    log_p_ = static_cast<int>(spec.states.size());
-    spec.states.push_back(MakeState("log_softmax", StateKind::kSaved,
-                                    Shape{mean_.rows(), mean_.classes()}, mean_.compute(),
-                                    kRead | kWrite, InBackward(input, kRead)));
+    log_p_ = AddState(
+        spec, MakeState("log_softmax", StateKind::kSaved, Shape{mean_.rows(), mean_.classes()},
+                        mean_.compute(), kRead | kWrite, InBackward(input, kRead)));
     if (config_.label_smoothing() > 0) {
-      sums_ = static_cast<int>(spec.states.size());
-      spec.states.push_back(MakeState("sums", StateKind::kScratch, Shape{mean_.rows()}, DType::kF64,
-                                      kRead | kWrite, kNone));
+      sums_ = AddState(spec, MakeState("sums", StateKind::kScratch, Shape{mean_.rows()},
+                                       DType::kF64, kRead | kWrite, kNone));
     }
     spec.loss_output = MeanOverLabels::kMean;
     spec.loss_weight = config_.loss_weight();

@@ -14,9 +14,8 @@ void GlobalMean::Declare(const InferInput& input, double terms, const std::strin
       MakeState("metric", StateKind::kStatistic, Shape{2}, DType::kF64, kRead | kWrite, kNone));
   spec.metric = kMetric;
   if (counted.empty()) return;
-  count_ = static_cast<int>(spec.states.size());
-  spec.states.push_back(MakeState("count", StateKind::kStatistic, Shape{1}, DType::kF64,
-                                  kRead | kWrite, InBackward(input, kRead)));
+  count_ = AddState(spec, MakeState("count", StateKind::kStatistic, Shape{1}, DType::kF64,
+                                    kRead | kWrite, InBackward(input, kRead)));
   spec.states.back().summed_after = 0;
   spec.count = count_;
   spec.counted = counted;

@@ -121,6 +121,11 @@ bool NeedsGradient(const InferInput& input, int index) {
   return input.train && i < input.needs_gradient.size() && input.needs_gradient[i] != 0;
 }
 
+int AddState(LayerSpec& spec, StateSpec state) {
+  spec.states.push_back(std::move(state));
+  return static_cast<int>(spec.states.size()) - 1;
+}
+
 StateSpec MakeState(std::string name, StateKind kind, const Shape& shape, DType dtype,
                     uint8_t forward, uint8_t backward) {
   StateSpec state;
@@ -194,12 +199,12 @@ StateSpec MakeBuffer(std::string name, const Shape& shape, DType dtype, double v
 
 int AddCarried(LayerSpec& spec, const std::string& name, const Shape& shape, DType dtype,
                int batch_axis, uint8_t backward) {
-  const int index = static_cast<int>(spec.states.size());
-  spec.states.push_back(MakeState(name, StateKind::kCarried, shape, dtype, kRead, backward));
-  spec.states.push_back(
-      MakeState("next_" + name, StateKind::kSaved, shape, dtype, kRead | kWrite, kNone));
+  const int index =
+      AddState(spec, MakeState(name, StateKind::kCarried, shape, dtype, kRead, backward));
+  const int next = AddState(
+      spec, MakeState("next_" + name, StateKind::kSaved, shape, dtype, kRead | kWrite, kNone));
   spec.states[index].batch_axis = batch_axis;
-  spec.states[index + 1].carried_to = index;
+  spec.states[next].carried_to = index;
   return index;
 }
 

@@ -65,6 +65,9 @@ inline size_t OnGpu(const InferInput& input, size_t bytes) {
   return input.primitives->device() == DeviceKind::kCuda ? bytes : 0;
 }
 
+// Appends a state, and returns its index.
+int AddState(LayerSpec& spec, StateSpec state);
+
 StateSpec MakeState(std::string name, StateKind kind, const Shape& shape, DType dtype,
                     uint8_t forward, uint8_t backward);
 

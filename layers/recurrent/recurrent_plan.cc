@@ -98,37 +98,33 @@ class States {
   }
   static uint8_t If(bool it, uint8_t access) { return it ? access : uint8_t{kNone}; }
 
-  int Push(StateSpec state) {
-    spec_.states.push_back(std::move(state));
-    return static_cast<int>(spec_.states.size()) - 1;
-  }
-
   void AddInputs() {
-    Push(MakeState("input", StateKind::kInput, input_.inputs[0], plan_.compute, kRead,
-                   If(trains_weight_, kRead)));
+    AddState(spec_, MakeState("input", StateKind::kInput, input_.inputs[0], plan_.compute, kRead,
+                              If(trains_weight_, kRead)));
     for (int i = 1; i < static_cast<int>(input_.inputs.size()); ++i) {
       const bool is_reset = i == plan_.reset;
-      const int state =
-          Push(MakeState(is_reset ? "reset" : "lengths", StateKind::kInput, input_.inputs[i],
-                         DType::kI32, kRead, If(plan_.backward, kRead)));
+      const int state = AddState(
+          spec_, MakeState(is_reset ? "reset" : "lengths", StateKind::kInput, input_.inputs[i],
+                           DType::kI32, kRead, If(plan_.backward, kRead)));
       spec_.states[state].largest = is_reset ? 1 : plan_.rows.times;
     }
   }
 
   void AddOutputs() {
     const int64_t columns = options_.directions() * options_.width();
-    plan_.output =
-        Push(MakeOutput(input_, input_.inputs[0].With(2, columns), If(plan_.previous, kRead)));
+    plan_.output = AddState(
+        spec_, MakeOutput(input_, input_.inputs[0].With(2, columns), If(plan_.previous, kRead)));
     if (!options_.last) return;
-    plan_.last = Push(MakeState("last", StateKind::kOutput, Shape{plan_.rows.samples, columns},
-                                plan_.compute, kWrite, kNone));
+    plan_.last =
+        AddState(spec_, MakeState("last", StateKind::kOutput, Shape{plan_.rows.samples, columns},
+                                  plan_.compute, kWrite, kNone));
   }
 
   // Kept for backward, where there is one.
   int AddKept(std::string name, const Shape& shape, uint8_t backward) {
     const StateKind kind = plan_.backward ? StateKind::kSaved : StateKind::kScratch;
-    return Push(MakeState(std::move(name), kind, shape, plan_.compute, kRead | kWrite,
-                          If(plan_.backward, backward)));
+    return AddState(spec_, MakeState(std::move(name), kind, shape, plan_.compute, kRead | kWrite,
+                                     If(plan_.backward, backward)));
   }
 
   absl::Status AddLayer(int64_t layer) {
@@ -173,7 +169,7 @@ class States {
       if (!config.name().empty()) {
         parameter.shared_name = absl::StrCat(config.name(), which, "_", suffix);
       }
-      state = Push(std::move(parameter));
+      state = AddState(spec_, std::move(parameter));
       return absl::OkStatus();
     };
     // Fans are those of one gate.
