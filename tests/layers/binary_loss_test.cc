@@ -100,37 +100,6 @@ TEST(MaxHinge, IsAMeanOverSamples) {
   EXPECT_EQ(result->metric, (Doubles{4.5, 2}));
 }
 
-// By a second way: all places, one after another.
-TEST(MaxHinge, OfRandomSamples) {
-  for (const int64_t samples : {1, 3, 8}) {
-    for (const int64_t steps : {1, 2, 7}) {
-      const TestInput x = Distinct({samples, steps, 1}, 10 * samples + steps);
-      std::vector<int32_t> labels;
-      for (int64_t i = 0; i < samples * steps; ++i)
-        labels.push_back((i * i + samples) % 3);  // 2: no
-      double sum = 0, count = 0;
-      for (int64_t n = 0; n < samples; ++n) {
-        double highest = -1e9, loss = -1;
-        for (int64_t k = n * steps; k < (n + 1) * steps; ++k) {
-          if (labels[k] == 2 || x.values[k] <= highest) continue;
-          highest = x.values[k];
-          const double s = labels[k] == 1 ? 1 : -1;
-          loss = (labels[k] == 1 ? 0.5 : 1) * std::max(0., 0.75 - s * highest);
-        }
-        if (loss < 0) continue;
-        sum += loss;
-        ++count;
-      }
-      const auto result =
-          RunLayer({"max_hinge { ignore_label: 2 positive_weight: 0.5 margin: 0.75 }",
-                    {x, Labels({samples, steps}, labels)}});
-      ASSERT_TRUE(result.ok()) << result.status();
-      EXPECT_NEAR(result->metric[0], sum, 1e-12);
-      EXPECT_EQ(result->metric[1], count);
-    }
-  }
-}
-
 TEST(BinaryLoss, NaNPasses) {
   for (const char* layer : {"binary_cross_entropy {}", "binary_hinge {}", "max_hinge {}"}) {
     for (const int nan : {0, 1, 2}) {

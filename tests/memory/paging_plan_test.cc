@@ -480,21 +480,5 @@ TEST(PagingPlan, WhatFitsStays) {
   EXPECT_NEAR(plan->stalled_seconds, 0, 1e-9);
 }
 
-TEST(PagingPlan, WhatIsCleanOrDeadIsNotWritten) {
-  // A parameter that is read twice, an activation that lies between, one that is dead when the
-  // next is made.
-  AccessTrace trace;
-  trace.states = {{.name = "parameter", .bytes = 4 * kPage, .persistent = true},
-                  {.name = "large", .bytes = 4 * kPage},
-                  {.name = "dead", .bytes = kPage}};
-  trace.steps = {{.name = "a", .touches = {{0, true, false}, {2, false, true}}, .seconds = 1},
-                 {.name = "b", .touches = {{1, false, true}}, .seconds = 1},
-                 {.name = "c", .touches = {{0, true, false}, {2, false, true}}, .seconds = 1}};
-  const absl::StatusOr<PagingPlan> plan = PlanPaging(trace, {}, {.capacity_bytes = 5 * kPage});
-  ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->written_bytes, 0u);
-  EXPECT_EQ(plan->fetched_bytes, 8 * kPage);
-}
-
 }  // namespace
 }  // namespace gyre
