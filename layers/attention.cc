@@ -1,24 +1,29 @@
 // attention: multi-head scaled dot products.  For each sample and head, of d = C / heads columns,
 //   P = softmax(Q K^T / sqrt(d)), each row over the keys that it sees,  Y = P V;
 //   dV = P^T dY,  dS = P (dP - sum_j P dP) / sqrt(d) with dP = dY V^T,  dQ = dS K,  dK = dS^T Q.
-// query and y: [N, T, C]; key and value: [N, S, C]; or, of T = S, the three side by side in one
-// input, [N, T, 3 C]; or all with T before N where the samples lie along axis 1.  causal: row t
-// sees keys 0 .. t.  lengths: [N]; each row, those from the length on too, sees the keys before its
-// sample's length.  A row that sees none is 0.  What is not seen must be finite: it is multiplied
+//
+// Inputs and output, with T before N if samples lie along axis 1:
+//   query, y    [N, T, C]
+//   key, value  [N, S, C]; if T = S, all three may be side by side in one input, [N, T, 3 C]
+//   causal      row t sees keys 0 .. t
+//   lengths     [N]; each row, also one beyond the length, sees the keys before its sample's length
+// A row that sees no key is 0.  Unseen keys and values must be finite, since they are multiplied
 // by 0.
 //
-// No T x S array is stored: rows are taken a block at a time, of a group of heads and samples (see
-// attention_plan.h), and backward makes the probabilities of a block again, from its scores and two
-// numbers a row.  Each block has whole rows of scores, so that neither pass needs a running softmax
-// (Dao et al. 2022, arXiv:2205.14135, whose scheme this is otherwise).  dK and dV are sums over
-// blocks from the last to the first.  With R rows and B heads in a block, and A = AccumulateType,
-// scratch is
-//   forward B R S, backward 2 B R S elements of A (S rounded up to 16), and, for types that are
-//   not A or heads that are no multiple of 16 bytes, which are copied, B (2 T + 2 S) d, backward
-//   B (3 T + 4 S) d; and what the products want.
-// A GPU takes groups of up to 2^28 scores, copied head by head, so that a product of all of them is
-// one launch, and multiplies 16 bits as they are, into sums of F32: P and dS are rounded, scores
-// and dP are not.
+// No T x S array is stored.  Rows are taken a tile at a time (attention_plan.h), and backward makes
+// a tile's probabilities again, from its scores and two numbers a row.  Each tile has whole rows of
+// scores, so neither pass needs a running softmax (Dao et al. 2022, arXiv:2205.14135, is otherwise
+// this scheme).  dK and dV are sums over tiles from the last to the first.
+//
+// Scratch, with R rows and B heads in a tile and A = AccumulateType, in elements:
+//   forward   B R S of A (S rounded up to 16)
+//   backward  2 B R S
+//   copies    B (2 T + 2 S) d in forward, B (3 T + 4 S) d in backward, for types that are not A and
+//             heads that are no multiple of 16 bytes
+//   products  their own scratch
+// A GPU takes groups of up to 2^28 scores, copied head by head, so that one launch multiplies all
+// of them.  It multiplies 16 bits as they are, into sums of F32.  It rounds P and dS, but not
+// scores and dP.
 
 #include <algorithm>
 #include <cmath>
@@ -82,7 +87,7 @@ class Attention : public Layer {
     const double product = 2 * static_cast<double>(plan_.width);
     spec.forward_flops = scores * (2 * product + 5);
     int products = 1 + plan_.of_scores();
-    for (const Role part : kInputs) products += plan_.gradient[part];
+    for (const Role role : kInputs) products += plan_.gradient[role];
     if (backward) spec.backward_flops = scores * (products * product + 9);
     return spec;
   }
@@ -97,26 +102,26 @@ class Attention : public Layer {
   }
 
   absl::Status Backward(const LayerContext& context) const override {
-    for (const Role part : kInputs) {
-      if (context.gradients[plan_.layouts[part].state])
+    for (const Role role : kInputs) {
+      if (context.gradients[plan_.layouts[role].state])
         return EachGroup(context, /*backward=*/true);
     }
     return absl::OkStatus();
   }
 
  private:
-  // What a group's work reads and writes, in place or in scratch.
+  // Arrays of a group's work, in place or in scratch.
   template <typename A, typename O>
   struct Arrays {
     A *scores, *dprobabilities;  // [matrices, rows, keys]
     O *probabilities, *dscores;  // likewise, as products read them
-    O* of[4];                    // by part; the output's is its gradient
+    O* of[4];                    // by role; the output's is its gradient
     A *output, *gradient[3];     // null: not wanted
     A *largest, *factor;         // of rows; see SeenScores
     void* products;
   };
 
-  // Places in scratch from `base` on; returns the bytes they take.
+  // Sets the addresses of scratch from `base` on (null: to null).  Returns the bytes of all.
   template <typename A, typename O>
   size_t LayOut(std::byte* base, bool backward, Arrays<A, O>& arrays) const {
     size_t bytes = 0;
@@ -125,10 +130,10 @@ class Attention : public Layer {
       bytes += RoundUp(static_cast<size_t>(elements) * sizeof(X), size_t{256});
       to = base == nullptr ? nullptr : reinterpret_cast<X*>(base + at);
     };
-    const auto take_part = [&](Role part, auto*& to) {
-      take(plan_.group_samples * plan_.layouts[part].of_group.sample, to);
+    const auto take_slice = [&](Role role, auto*& to) {
+      take(plan_.group_samples * plan_.layouts[role].of_group.sample, to);
     };
-    const int64_t scores = plan_.group_samples * plan_.group_heads * plan_.block_rows *
+    const int64_t scores = plan_.group_samples * plan_.group_heads * plan_.tile_rows *
                            RoundUp(plan_.keys, kAttentionAligned);
     arrays = {};
     take(scores, arrays.scores);
@@ -142,21 +147,21 @@ class Attention : public Layer {
       if (backward) take(scores, arrays.dscores);
     }
     if (plan_.copies) {
-      for (const Role part : kInputs) {
-        take_part(part, arrays.of[part]);
-        if (backward) take_part(part, arrays.gradient[part]);
+      for (const Role role : kInputs) {
+        take_slice(role, arrays.of[role]);
+        if (backward) take_slice(role, arrays.gradient[role]);
       }
       if (backward) {
-        take_part(Plan::kOutput, arrays.of[Plan::kOutput]);
+        take_slice(Plan::kOutput, arrays.of[Plan::kOutput]);
       } else {
-        take_part(Plan::kOutput, arrays.output);
+        take_slice(Plan::kOutput, arrays.output);
       }
     }
     if (base != nullptr) arrays.products = base + bytes;
     return bytes + plan_.product_scratch();
   }
 
-  // f<T, O>(): what is stored, and what the products read: the same where they are merged.
+  // f<T, O>(): the types that are stored and that products read.  Merged products have one type.
   template <typename F>
   auto VisitOperands(const F& f) const {
     return VisitReal(plan_.compute, [&]<typename T>() {
@@ -167,9 +172,9 @@ class Attention : public Layer {
 
   size_t ScratchBytes(bool backward) const {
     return VisitOperands([&]<typename T, typename O>() {
-      Arrays<AccumulateType<T>, O> places;
-      const size_t forward = LayOut(nullptr, /*backward=*/false, places);
-      return backward ? std::max(forward, LayOut(nullptr, true, places)) : forward;
+      Arrays<AccumulateType<T>, O> arrays;
+      const size_t forward = LayOut(nullptr, /*backward=*/false, arrays);
+      return backward ? std::max(forward, LayOut(nullptr, true, arrays)) : forward;
     });
   }
 
@@ -208,29 +213,29 @@ class Attention : public Layer {
     using A = AccumulateType<T>;
     Stream& stream = group.context.stream;
     Arrays<A, O> g = GroupArrays<O>(group, /*backward=*/false);
-    for (const Role part : kInputs) {
-      RETURN_IF_ERROR(Take(group, part, group.context.states, g.of[part]));
+    for (const Role role : kInputs) {
+      RETURN_IF_ERROR(Take(group, role, group.context.states, g.of[role]));
     }
     T* const y = At(group, Plan::kOutput, group.context.states);
     if (!plan_.copies) g.output = reinterpret_cast<A*>(y);
-    RETURN_IF_ERROR(EachBlock([&](const AttentionTile& block, int64_t row) {
-      RETURN_IF_ERROR(Scores(stream, block, row, g));
+    RETURN_IF_ERROR(EachTile([&](const AttentionTile& tile, int64_t row) {
+      RETURN_IF_ERROR(Scores(stream, tile, row, g));
       RETURN_IF_ERROR(Seen(
-          group, block, row, g,
+          group, tile, row, g,
           [&]<bool kHasLengths>(const SeenScores<A, kHasLengths>& seen, int64_t rows) {
             if (plan_.merged) {
-              return TransformRows(stream, rows, block.keys,
+              return TransformRows(stream, rows, tile.keys,
                                    SoftmaxOfSeen<A, kHasLengths, O>{{}, seen, g.probabilities});
             }
             RETURN_IF_ERROR(
-                ForEachRow(stream, rows, block.keys, LargestOfSeen<A, kHasLengths>{seen}));
+                ForEachRow(stream, rows, tile.keys, LargestOfSeen<A, kHasLengths>{seen}));
             RETURN_IF_ERROR(
-                ForEachRow(stream, rows, block.keys, FactorOfSeen<A, kHasLengths>{{}, seen}));
-            return ForEachCell(stream, rows, block.keys,
+                ForEachRow(stream, rows, tile.keys, FactorOfSeen<A, kHasLengths>{{}, seen}));
+            return ForEachCell(stream, rows, tile.keys,
                                Probabilities<true, A, kHasLengths, O>{seen, g.probabilities});
           }));
-      return block.output->Run(stream, g.probabilities, g.of[Plan::kValue], nullptr,
-                               Row(g.output, Plan::kOutput, row), g.products);
+      return tile.output->Run(stream, g.probabilities, g.of[Plan::kValue], nullptr,
+                              Row(g.output, Plan::kOutput, row), g.products);
     }));
     return Give(group, Plan::kOutput, g.output, y);
   }
@@ -241,79 +246,79 @@ class Attention : public Layer {
     Stream& stream = group.context.stream;
     Arrays<A, O> g = GroupArrays<O>(group, /*backward=*/true);
     T* to[3];
-    for (const Role part : kInputs) {
-      RETURN_IF_ERROR(Take(group, part, group.context.states, g.of[part]));
-      to[part] = At(group, part, group.context.gradients);
-      if (!plan_.copies) g.gradient[part] = reinterpret_cast<A*>(to[part]);
+    for (const Role role : kInputs) {
+      RETURN_IF_ERROR(Take(group, role, group.context.states, g.of[role]));
+      to[role] = At(group, role, group.context.gradients);
+      if (!plan_.copies) g.gradient[role] = reinterpret_cast<A*>(to[role]);
     }
     RETURN_IF_ERROR(Take(group, Plan::kOutput, group.context.gradients, g.of[Plan::kOutput]));
     const O *const k = g.of[Plan::kKey], *const v = g.of[Plan::kValue];
-    RETURN_IF_ERROR(EachBlock([&](const AttentionTile& block, int64_t row) {
+    RETURN_IF_ERROR(EachTile([&](const AttentionTile& tile, int64_t row) {
       const O* const q = Row(g.of[Plan::kQuery], Plan::kQuery, row);
       const O* const dy = Row(g.of[Plan::kOutput], Plan::kOutput, row);
-      RETURN_IF_ERROR(Scores(stream, block, row, g));
+      RETURN_IF_ERROR(Scores(stream, tile, row, g));
       RETURN_IF_ERROR(
-          Seen(group, block, row, g,
+          Seen(group, tile, row, g,
                [&]<bool kHasLengths>(const SeenScores<A, kHasLengths>& seen, int64_t rows) {
-                 return ForEachCell(stream, rows, block.keys,
+                 return ForEachCell(stream, rows, tile.keys,
                                     Probabilities<false, A, kHasLengths, O>{seen, g.probabilities});
                }));
       if (to[Plan::kValue] != nullptr) {
-        RETURN_IF_ERROR(block.dvalue->Run(stream, g.probabilities, dy, nullptr,
-                                          g.gradient[Plan::kValue], g.products));
+        RETURN_IF_ERROR(tile.dvalue->Run(stream, g.probabilities, dy, nullptr,
+                                         g.gradient[Plan::kValue], g.products));
       }
       if (to[Plan::kQuery] == nullptr && to[Plan::kKey] == nullptr) return absl::OkStatus();
-      RETURN_IF_ERROR(block.dscores->Run(stream, dy, v, nullptr, g.dprobabilities, g.products));
+      RETURN_IF_ERROR(tile.dscores->Run(stream, dy, v, nullptr, g.dprobabilities, g.products));
       RETURN_IF_ERROR(
-          Seen(group, block, row, g,
+          Seen(group, tile, row, g,
                [&]<bool kHasLengths>(const SeenScores<A, kHasLengths>& seen, int64_t rows) {
-                 return TransformRows(stream, rows, block.keys,
+                 return TransformRows(stream, rows, tile.keys,
                                       SoftmaxOfSeenGradient<A, kHasLengths, O>{
                                           {}, seen, g.probabilities, g.dprobabilities, g.dscores});
                }));
       if (to[Plan::kQuery] != nullptr) {
-        RETURN_IF_ERROR(block.dquery->Run(stream, g.dscores, k, nullptr,
-                                          Row(g.gradient[Plan::kQuery], Plan::kQuery, row),
-                                          g.products));
+        RETURN_IF_ERROR(tile.dquery->Run(stream, g.dscores, k, nullptr,
+                                         Row(g.gradient[Plan::kQuery], Plan::kQuery, row),
+                                         g.products));
       }
       if (to[Plan::kKey] == nullptr) return absl::OkStatus();
-      return block.dkey->Run(stream, g.dscores, q, nullptr, g.gradient[Plan::kKey], g.products);
+      return tile.dkey->Run(stream, g.dscores, q, nullptr, g.gradient[Plan::kKey], g.products);
     }));
-    for (const Role part : kInputs) RETURN_IF_ERROR(Give(group, part, g.gradient[part], to[part]));
+    for (const Role role : kInputs) RETURN_IF_ERROR(Give(group, role, g.gradient[role], to[role]));
     return absl::OkStatus();
   }
 
-  // f(block, its first row), from the last to the first: the last one has all keys.
+  // Calls f(tile, its first row) from the last tile, which has all keys, to the first.
   template <typename F>
-  absl::Status EachBlock(const F& f) const {
-    const int64_t last = CeilDiv(plan_.queries, plan_.block_rows) - 1;
+  absl::Status EachTile(const F& f) const {
+    const int64_t last = CeilDiv(plan_.queries, plan_.tile_rows) - 1;
     for (int64_t i = last; i >= 0; --i) {
-      const size_t kind = i == last ? 0 : 1 + static_cast<size_t>(i / plan_.width_blocks);
-      RETURN_IF_ERROR(f(plan_.blocks[kind], i * plan_.block_rows));
+      const size_t kind = i == last ? 0 : 1 + static_cast<size_t>(i / plan_.width_tiles);
+      RETURN_IF_ERROR(f(plan_.tiles[kind], i * plan_.tile_rows));
     }
     return absl::OkStatus();
   }
 
   // Into g.scores, of the rows from `row` on.
   template <typename A, typename O>
-  absl::Status Scores(Stream& stream, const AttentionTile& block, int64_t row,
+  absl::Status Scores(Stream& stream, const AttentionTile& tile, int64_t row,
                       const Arrays<A, O>& g) const {
-    return block.scores->Run(stream, Row(g.of[Plan::kQuery], Plan::kQuery, row), g.of[Plan::kKey],
-                             nullptr, g.scores, g.products);
+    return tile.scores->Run(stream, Row(g.of[Plan::kQuery], Plan::kQuery, row), g.of[Plan::kKey],
+                            nullptr, g.scores, g.products);
   }
 
-  // f(SeenScores, how many rows they are) of those.
+  // Calls f(SeenScores, their number of rows) for the tile at `row`.
   template <typename T, typename A, typename O, typename F>
-  absl::Status Seen(const Group<T>& group, const AttentionTile& block, int64_t row,
+  absl::Status Seen(const Group<T>& group, const AttentionTile& tile, int64_t row,
                     const Arrays<A, O>& g, const F& f) const {
     const auto with = [&]<bool kHasLengths>() {
       const int32_t* lengths = kHasLengths ? Lengths(group.context) + group.sample : nullptr;
-      const Visible<kHasLengths> visible{block.rows, plan_.group_heads, row,    plan_.queries,
+      const Visible<kHasLengths> visible{tile.rows,  plan_.group_heads, row,    plan_.queries,
                                          plan_.keys, plan_.causal,      lengths};
       const A scale = static_cast<A>(1 / std::sqrt(static_cast<double>(plan_.width)));
-      return f(SeenScores<A, kHasLengths>{visible, RoundUp(block.keys, kAttentionAligned), scale,
+      return f(SeenScores<A, kHasLengths>{visible, RoundUp(tile.keys, kAttentionAligned), scale,
                                           g.scores, g.largest, g.factor},
-               plan_.group_samples * plan_.group_heads * block.rows);
+               plan_.group_samples * plan_.group_heads * tile.rows);
     };
     return plan_.has_lengths ? with.template operator()<true>() : with.template operator()<false>();
   }
@@ -322,28 +327,28 @@ class Attention : public Layer {
     return context.states[plan_.lengths()].as<int32_t>();
   }
 
-  // Of a group's part, from a row on.
+  // From a row on.
   template <typename A>
-  A* Row(A* of, Role part, int64_t row) const {
-    return of + row * plan_.layouts[part].of_group.row;
+  A* Row(A* of, Role role, int64_t row) const {
+    return of + row * plan_.layouts[role].of_group.row;
   }
 
-  // Where a group's part begins; null of nothing.
+  // Where a group's slice begins, or null if it is not bound.
   template <typename T>
-  T* At(const Group<T>& group, Role part, std::span<const Tensor> tensors) const {
-    const Plan::HeadLayout& layout = plan_.layouts[part];
+  T* At(const Group<T>& group, Role role, std::span<const Tensor> tensors) const {
+    const Plan::HeadLayout& layout = plan_.layouts[role];
     const Tensor& tensor = tensors[layout.state];
     if (!tensor) return nullptr;
     return tensor.as<T>() + group.sample * layout.whole.sample + layout.column +
            group.head * plan_.width;
   }
 
-  // `to` becomes what that part of `tensors` is, copied if need be; what is not bound is not read.
+  // Sets `to` to a group's slice of `tensors`, or copies the slice there.  Ignores an unbound one.
   template <typename T, typename O>
-  absl::Status Take(const Group<T>& group, Role part, std::span<const Tensor> tensors,
+  absl::Status Take(const Group<T>& group, Role role, std::span<const Tensor> tensors,
                     O*& to) const {
-    const Plan::HeadLayout& layout = plan_.layouts[part];
-    T* const from = At(group, part, tensors);
+    const Plan::HeadLayout& layout = plan_.layouts[role];
+    T* const from = At(group, role, tensors);
     if (plan_.copies && from != nullptr) {
       return Copy(group.context.stream, layout.rows, layout.whole, layout.of_group, from, to);
     }
@@ -352,8 +357,8 @@ class Attention : public Layer {
   }
 
   template <typename T>
-  absl::Status Give(const Group<T>& group, Role part, const AccumulateType<T>* from, T* to) const {
-    const Plan::HeadLayout& layout = plan_.layouts[part];
+  absl::Status Give(const Group<T>& group, Role role, const AccumulateType<T>* from, T* to) const {
+    const Plan::HeadLayout& layout = plan_.layouts[role];
     if (!plan_.copies || to == nullptr) return absl::OkStatus();
     return Copy(group.context.stream, layout.rows, layout.of_group, layout.whole, from, to);
   }

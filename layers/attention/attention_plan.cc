@@ -10,16 +10,16 @@ namespace {
 
 using Plan = AttentionPlan;
 
-// Scores of a group at most, unless one matrix has more: for a CPU, with their gradients, half of a
-// second-level cache; for a GPU 1 GiB of float, since each group is some 15 launches.
+// Most scores of a group, unless one matrix has more.  On a CPU they and their gradients take half
+// of a second-level cache.  On a GPU they are 1 GiB of float, since each group is some 15 launches.
 constexpr int64_t kCpuScores = int64_t{1} << 17, kGpuScores = int64_t{1} << 28;
-// More would make the products no faster on a CPU; fewer where rows are long, of which a block has
-// so many scores.
-constexpr int64_t kMostRows = 128, kLeastRows = 16, kBlockScores = int64_t{1} << 19;
-// Of causal blocks, each skips the keys beyond it, but in so many steps: each is a product to
-// prepare.
+// Rows of a tile.  More would make the products no faster on a CPU.  Long rows are fewer, so that a
+// tile has kTileScores.
+constexpr int64_t kMostRows = 128, kLeastRows = 16, kTileScores = int64_t{1} << 19;
+// Numbers of keys of causal tiles.  Each tile skips the keys beyond it, but each number is a
+// product to prepare.
 constexpr int64_t kMostWidths = 8;
-// What a GPU's products want of the begin of an operand; see primitives.h.
+// Alignment of an operand that a GPU's products want; see primitives.h.
 constexpr int64_t kOperandBytes = 16;
 
 int64_t LargestDivisor(int64_t of, int64_t most) {
@@ -113,14 +113,14 @@ absl::Status CheckShapes(const InferInput& input, Plan& plan) {
   return absl::OkStatus();
 }
 
-Plan::HeadLayout FindLayout(const Plan& plan, Plan::Role part) {
-  const bool is_part = plan.is_packed && part != Plan::kOutput;
-  const bool of_keys = part == Plan::kKey || part == Plan::kValue;
+Plan::HeadLayout FindLayout(const Plan& plan, Plan::Role role) {
+  const bool is_slice = plan.is_packed && role != Plan::kOutput;
+  const bool of_keys = role == Plan::kKey || role == Plan::kValue;
   Plan::HeadLayout layout;
-  layout.state = part == Plan::kOutput ? plan.output() : plan.is_packed ? 0 : part;
-  layout.column = is_part ? part * plan.columns : 0;
+  layout.state = role == Plan::kOutput ? plan.output() : plan.is_packed ? 0 : role;
+  layout.column = is_slice ? role * plan.columns : 0;
   layout.rows = of_keys ? plan.keys : plan.queries;
-  const int64_t columns = is_part ? 3 * plan.columns : plan.columns;
+  const int64_t columns = is_slice ? 3 * plan.columns : plan.columns;
   layout.whole = plan.axis == 1 ? HeadStrides{std::max<int64_t>(1, plan.samples) * columns,
                                               plan.width, columns}
                                 : HeadStrides{columns, plan.width, layout.rows * columns};
@@ -136,33 +136,33 @@ Plan::HeadLayout FindLayout(const Plan& plan, Plan::Role part) {
   return layout;
 }
 
-// The rows of a block, the heads and samples of a group, and where they lie.
+// Sets the rows of a tile, the heads and samples of a group, and their layouts.
 void Divide(DeviceKind device, Plan& plan) {
   plan.merged = device == DeviceKind::kCuda;
   const int64_t row_scores = RoundUp(plan.keys, kAttentionAligned);
   const int64_t most = plan.merged ? kGpuScores : kCpuScores;
-  // On a GPU two blocks: of causal ones the first skips the keys beyond it.
+  // A GPU takes two tiles, and the first of causal ones skips the keys beyond it.
   const int64_t wanted = plan.merged ? CeilDiv<int64_t>(plan.queries, 2) : 0;
-  const int64_t fitting = (plan.merged ? kGpuScores : kBlockScores) / row_scores;
-  plan.block_rows =
+  const int64_t fitting = (plan.merged ? kGpuScores : kTileScores) / row_scores;
+  plan.tile_rows =
       std::min(plan.queries, std::clamp(fitting / kLeastRows * kLeastRows, kLeastRows,
                                         std::max(kMostRows, RoundUp(wanted, kLeastRows))));
-  const int64_t matrices = std::max<int64_t>(1, most / (plan.block_rows * row_scores));
+  const int64_t matrices = std::max<int64_t>(1, most / (plan.tile_rows * row_scores));
   plan.group_heads = LargestDivisor(plan.heads, matrices);
-  // A share of the batch that is empty prepares the same products as others do.
+  // A rank without samples prepares the same products as others do.
   plan.group_samples =
       plan.group_heads < plan.heads
           ? 1
           : LargestDivisor(std::max<int64_t>(1, plan.samples), matrices / plan.heads);
   const int64_t size = static_cast<int64_t>(SizeOf(plan.compute));
   plan.copies = plan.merged || size == 2 || plan.width * size % kOperandBytes != 0;
-  for (const Plan::Role part : {Plan::kQuery, Plan::kKey, Plan::kValue, Plan::kOutput}) {
-    plan.layouts[part] = FindLayout(plan, part);
+  for (const Plan::Role role : {Plan::kQuery, Plan::kKey, Plan::kValue, Plan::kOutput}) {
+    plan.layouts[role] = FindLayout(plan, role);
   }
 }
 
-absl::Status PrepareBlock(const InferInput& input, int64_t rows, int64_t keys, bool first,
-                          Plan& plan) {
+absl::Status PrepareTile(const InferInput& input, int64_t rows, int64_t keys, bool first,
+                         Plan& plan) {
   const int64_t stride = RoundUp(keys, kAttentionAligned), matrix = rows * stride;
   const int64_t heads = plan.group_heads, samples = plan.group_samples, width = plan.width;
   const DType dtype = plan.merged ? plan.compute : AccumulateDType(plan.compute);
@@ -208,7 +208,7 @@ absl::Status PrepareBlock(const InferInput& input, int64_t rows, int64_t keys, b
     spec.k = keys;
     return input.primitives->Prepare(spec);
   };
-  // [rows, keys]^T [rows, width] -> [keys, width], summed over blocks.
+  // [rows, keys]^T [rows, width] -> [keys, width], summed over tiles.
   const auto to_keys = [&](const Plan::HeadLayout& b, const Plan::HeadLayout& c) {
     GemmSpec spec = from_scores(b, c);
     spec.m = keys;
@@ -218,35 +218,35 @@ absl::Status PrepareBlock(const InferInput& input, int64_t rows, int64_t keys, b
     return input.primitives->Prepare(spec);
   };
   const auto& [q, k, v, y] = plan.layouts;
-  AttentionTile& block = plan.blocks.emplace_back();
-  block.rows = rows;
-  block.keys = keys;
-  ASSIGN_OR_RETURN(block.scores, to_scores(q, k));
-  ASSIGN_OR_RETURN(block.output, to_rows(v, y));
+  AttentionTile& tile = plan.tiles.emplace_back();
+  tile.rows = rows;
+  tile.keys = keys;
+  ASSIGN_OR_RETURN(tile.scores, to_scores(q, k));
+  ASSIGN_OR_RETURN(tile.output, to_rows(v, y));
   if (plan.of_scores()) {
-    ASSIGN_OR_RETURN(block.dscores, to_scores(y, v));
+    ASSIGN_OR_RETURN(tile.dscores, to_scores(y, v));
   }
   if (plan.gradient[Plan::kQuery]) {
-    ASSIGN_OR_RETURN(block.dquery, to_rows(k, q));
+    ASSIGN_OR_RETURN(tile.dquery, to_rows(k, q));
   }
   if (plan.gradient[Plan::kKey]) {
-    ASSIGN_OR_RETURN(block.dkey, to_keys(q, k));
+    ASSIGN_OR_RETURN(tile.dkey, to_keys(q, k));
   }
   if (plan.gradient[Plan::kValue]) {
-    ASSIGN_OR_RETURN(block.dvalue, to_keys(y, v));
+    ASSIGN_OR_RETURN(tile.dvalue, to_keys(y, v));
   }
   return absl::OkStatus();
 }
 
-absl::Status PrepareBlocks(const InferInput& input, Plan& plan) {
-  const int64_t rows = plan.block_rows, blocks = CeilDiv(plan.queries, rows);
-  RETURN_IF_ERROR(PrepareBlock(input, plan.queries - (blocks - 1) * rows, plan.keys,
-                               /*first=*/true, plan));
-  if (blocks == 1) return absl::OkStatus();
-  plan.width_blocks = plan.causal ? CeilDiv(blocks - 1, kMostWidths) : blocks - 1;
-  for (int64_t block = 0; block < blocks - 1; block += plan.width_blocks) {
-    const int64_t end = plan.causal ? (block + plan.width_blocks) * rows : plan.keys;
-    RETURN_IF_ERROR(PrepareBlock(input, rows, std::min(plan.keys, end), /*first=*/false, plan));
+absl::Status PrepareTiles(const InferInput& input, Plan& plan) {
+  const int64_t rows = plan.tile_rows, tiles = CeilDiv(plan.queries, rows);
+  RETURN_IF_ERROR(PrepareTile(input, plan.queries - (tiles - 1) * rows, plan.keys,
+                              /*first=*/true, plan));
+  if (tiles == 1) return absl::OkStatus();
+  plan.width_tiles = plan.causal ? CeilDiv(tiles - 1, kMostWidths) : tiles - 1;
+  for (int64_t tile = 0; tile < tiles - 1; tile += plan.width_tiles) {
+    const int64_t end = plan.causal ? (tile + plan.width_tiles) * rows : plan.keys;
+    RETURN_IF_ERROR(PrepareTile(input, rows, std::min(plan.keys, end), /*first=*/false, plan));
   }
   return absl::OkStatus();
 }
@@ -255,9 +255,9 @@ absl::Status PrepareBlocks(const InferInput& input, Plan& plan) {
 
 size_t AttentionPlan::product_scratch() const {
   size_t bytes = 0;
-  for (const AttentionTile& block : blocks) {
-    for (const auto* gemm : {&block.scores, &block.output, &block.dscores, &block.dquery,
-                             &block.dvalue, &block.dkey}) {
+  for (const AttentionTile& tile : tiles) {
+    for (const auto* gemm :
+         {&tile.scores, &tile.output, &tile.dscores, &tile.dquery, &tile.dvalue, &tile.dkey}) {
       if (*gemm) bytes = std::max(bytes, (*gemm)->scratch_bytes());
     }
   }
@@ -276,11 +276,11 @@ absl::StatusOr<AttentionPlan> PlanAttention(const AttentionConfig& config,
   plan.axis = BatchAxis(input, 0);
   RETURN_IF_ERROR(CheckTypes(input, plan));
   RETURN_IF_ERROR(CheckShapes(input, plan));
-  for (const int part : {Plan::kQuery, Plan::kKey, Plan::kValue}) {
-    plan.gradient[part] = NeedsGradient(input, plan.is_packed ? 0 : part);
+  for (const int role : {Plan::kQuery, Plan::kKey, Plan::kValue}) {
+    plan.gradient[role] = NeedsGradient(input, plan.is_packed ? 0 : role);
   }
   Divide(input.primitives->device(), plan);
-  RETURN_IF_ERROR(PrepareBlocks(input, plan));
+  RETURN_IF_ERROR(PrepareTiles(input, plan));
   return plan;
 }
 

@@ -2,7 +2,7 @@
 //
 // Terms:
 //   group  some heads of some samples
-//   tile   some query rows (block_rows) and the keys that they see, for all matrices of a group
+//   tile   some query rows (tile_rows) and the keys that they see, for all matrices of a group
 #pragma once
 
 #include <memory>
@@ -36,14 +36,14 @@ struct AttentionPlan {
   int axis = 0;                                                                   // of the samples
   int64_t samples = 0, queries = 0, keys = 0, columns = 0, heads = 0, width = 0;  // width: a head's
   bool gradient[3] = {};  // needed, of query, key and value
-  int64_t group_heads = 0, group_samples = 0, block_rows = 0;
+  int64_t group_heads = 0, group_samples = 0, tile_rows = 0;
   bool copies = false;  // the products use copies of the group's slices
   // For a GPU.  Copies have the stored type, and a group's matrices are evenly spaced in them, so a
   // product is one launch.  Products of 16 bits have results of F32.
   bool merged = false;
   HeadLayout layouts[4] = {};
-  std::vector<AttentionTile> blocks;  // the last rows' tile, then one for each number of keys
-  int64_t width_blocks = 1;           // consecutive tiles that share a number of keys
+  std::vector<AttentionTile> tiles;  // the last rows' tile, then one for each number of keys
+  int64_t width_tiles = 1;           // consecutive tiles that share a number of keys
 
   // States.
   int lengths() const { return is_packed ? 1 : 3; }

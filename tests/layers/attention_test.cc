@@ -225,7 +225,7 @@ TEST(Attention, ByDefinition) {
       {.heads = 4, .n = 2, .t = 20, .s = 20, .c = 16, .causal = true, .lengths = {20, 7}});
 }
 
-// Several groups of samples, and of heads; several blocks of rows; blocks that share a width.
+// Several groups of samples, and of heads; several tiles of rows; tiles that share a width.
 TEST(Attention, InPieces) {
   ExpectByDefinition({.heads = 2, .n = 17, .t = 128, .s = 128, .c = 8, .causal = true});
   ExpectByDefinition({.heads = 6, .n = 2, .t = 140, .s = 700, .c = 24, .lengths = {650, 1}});
@@ -284,7 +284,7 @@ TEST(Attention, ReadsInBackwardOnlyWhatItNeeds) {
   }
 }
 
-// Two blocks of 2^19 scores, 64 rows of one head, which has 2^26.  Each row's probabilities add up
+// Two tiles of 2^19 scores, 64 rows of one head, which has 2^26.  Each row's probabilities add up
 // to 1, so dV adds up to what dY does.
 // Counts launches, and runs nothing.
 class CountingStream : public Stream {

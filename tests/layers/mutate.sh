@@ -34,9 +34,9 @@ layers/attention/attention_rows.h|attention|causal * (t + 1)|causal * (t + 2)
 layers/attention/attention_rows.h|attention|length < seen ? length : seen|seen
 layers/attention/attention_rows.h|attention_rows|a < b \|\| b != b ? b : a|a < b ? b : a
 layers/attention/attention_plan.cc|attention|spec.accumulate = !first|spec.accumulate = false
-layers/attention/attention_plan.cc|attention|(block + plan.width_blocks) * rows|block * rows + 1
-layers/attention/attention_plan.cc|attention|is_part ? part * plan.columns : 0|is_part * 0
-layers/attention/attention_plan.cc|attention|is_part ? 3 * plan.columns : plan.columns|plan.columns
+layers/attention/attention_plan.cc|attention|(tile + plan.width_tiles) * rows|tile * rows + 1
+layers/attention/attention_plan.cc|attention|is_slice ? role * plan.columns : 0|is_slice * 0
+layers/attention/attention_plan.cc|attention|is_slice ? 3 * plan.columns : plan.columns|plan.columns
 layers/attention.cc|attention|g.dscores, q, nullptr, g.gradient|g.dscores, dy, nullptr, g.gradient
 layers/attention.cc|attention|g.dscores, k, nullptr|g.dscores, v, nullptr
 layers/common/dropped.h|recurrent|Philox(key, position->step, first|Philox(key, position->step + (from == to), first
