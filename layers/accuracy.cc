@@ -1,8 +1,8 @@
 // accuracy: the share of labels that are among the top_k highest scores of their row.
 //
-// x: [..., C] scores; t: [...] labels; y: scalar, this rank's share.  Of equal scores the lower
-// class ranks higher, and a score that is not a number ranks above those that are, so that a net
-// which has gone wrong never looks right.  There is no gradient.
+// x: [..., C] scores; t: [...] labels; y: scalar, this rank's share.  There is no gradient.
+// The lower of two classes with equal scores ranks higher.  A NaN ranks above all numbers, so a
+// diverged net never looks right.
 
 #include "absl/strings/str_format.h"
 #include "layers/common/global_mean.h"

@@ -1,6 +1,6 @@
-// sigmoid, tanh, gelu, silu: y = f(x), x and y of any shape [N, ...].  What backward reads is the
-// formula's choice: y where the slope is a simple function of it, and then the layer may work in
-// place, else x.
+// sigmoid, tanh, gelu, silu: y = f(x).  x, y: any shape [N, ...].
+// The formula chooses what backward reads.  If the slope is a simple function of y, backward reads
+// y and the layer may work in place.  Otherwise it reads x.
 
 #include <numbers>
 

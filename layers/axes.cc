@@ -1,8 +1,8 @@
-// concat, slice, split: values side by side along one axis, and parts of them.
+// concat, slice, split: values side by side along one axis, and slices of them.
 //
-// A tensor is rows of the axes before that one, each of (extent of the axis) x (the axes after it)
-// elements that lie together.  Where there is one row, parts are views, if the net can have them
-// so; else they are copied.
+// A tensor is rows of the axes before that one.  A row is (extent of the axis) x (the axes after
+// it) contiguous elements.  If there is one row, slices are views if the net can have them so.
+// Otherwise they are copied.
 
 #include <algorithm>
 #include <utility>
@@ -14,11 +14,10 @@
 namespace gyre {
 namespace {
 
-// As wide as vector registers like their operands; vendors' libraries on GPUs want 16.
+// Vector registers want operands aligned so.  Vendors' libraries on GPUs want 16.
 constexpr size_t kViewAlignment = 64;
 
-// The axis that a config means, negative ones from the end.  Errors: out of range; the samples'
-// own.
+// The axis of a config.  Negative ones count from the end.  Errors: out of range, or the samples'.
 absl::StatusOr<int> FindAxis(int64_t axis, const InferInput& input) {
   const Shape& shape = input.inputs[0];
   const int64_t found = axis < 0 ? axis + shape.rank() : axis;
@@ -46,11 +45,11 @@ absl::Status CheckAny(const InferInput& input, size_t least, size_t most, const 
   return absl::OkStatus();
 }
 
-// The parts of a tensor along an axis, and where they lie in its rows.
+// The slices of a tensor along an axis, and their ranges of its rows.
 struct AxisSlices {
   DType dtype = DType::kF32;
   int64_t rows = 0, stride = 0;
-  std::vector<int64_t> offset, columns;  // of a part, in elements
+  std::vector<int64_t> offset, columns;  // of a slice, in elements
 
   static AxisSlices Of(const Shape& whole, DType dtype, int axis) {
     return {.dtype = dtype,
@@ -63,8 +62,8 @@ struct AxisSlices {
     offset.push_back(begin * inner);
     columns.push_back(extent * inner);
   }
-  size_t OffsetBytes(size_t part) const {
-    return static_cast<size_t>(offset[part]) * SizeOf(dtype);
+  size_t OffsetBytes(size_t slice) const {
+    return static_cast<size_t>(offset[slice]) * SizeOf(dtype);
   }
   bool AreViews() const {
     bool aligned = rows == 1;
@@ -76,10 +75,10 @@ struct AxisSlices {
   Cells In(const Tensor& whole, int64_t at) const {
     return {static_cast<std::byte*>(whole.data) + static_cast<size_t>(at) * SizeOf(dtype), stride};
   }
-  Cells Alone(const Tensor& part, size_t p) const { return {part.data, columns[p]}; }
+  Cells Alone(const Tensor& slice, size_t p) const { return {slice.data, columns[p]}; }
 };
 
-// Input p is part p of the output.
+// Input p is slice p of the output.
 class Concat : public Layer {
  public:
   explicit Concat(const ConcatConfig& config) : config_(config) {}
@@ -107,55 +106,55 @@ class Concat : public Layer {
     }
     const Shape whole = first.With(axis, extent);
     RETURN_IF_ERROR(CheckExtent("extent along the axis", extent));
-    parts_ = AxisSlices::Of(whole, input.compute, axis);
+    slices_ = AxisSlices::Of(whole, input.compute, axis);
     int64_t begin = 0;
     for (const Shape& shape : input.inputs) {
-      parts_.Add(begin, shape[axis], shape.elements(axis + 1, shape.rank()));
+      slices_.Add(begin, shape[axis], shape.elements(axis + 1, shape.rank()));
       begin += shape[axis];
     }
     spec.states.push_back(
         MakeState("output", StateKind::kOutput, whole, input.compute, kWrite, kNone));
     spec.states.back().batch_axis = BatchAxis(input, 0);
     const int count = static_cast<int>(input.inputs.size());
-    for (int p = 0; p < count && parts_.AreViews(); ++p) {
+    for (int p = 0; p < count && slices_.AreViews(); ++p) {
       spec.aliases.push_back({.output = count,
                               .input = p,
                               .must = false,
-                              .offset_bytes = parts_.OffsetBytes(static_cast<size_t>(p)),
+                              .offset_bytes = slices_.OffsetBytes(static_cast<size_t>(p)),
                               .input_is_part = true});
     }
     return spec;
   }
 
   absl::Status Forward(const LayerContext& context) const override {
-    const size_t count = parts_.offset.size();
+    const size_t count = slices_.offset.size();
     const Tensor& y = context.states[count];
     for (size_t p = 0; p < count; ++p) {
-      RETURN_IF_ERROR(CopyCells(context.stream, parts_.dtype, parts_.rows, parts_.columns[p],
-                                parts_.Alone(context.states[p], p),
-                                parts_.In(y, parts_.offset[p])));
+      RETURN_IF_ERROR(CopyCells(context.stream, slices_.dtype, slices_.rows, slices_.columns[p],
+                                slices_.Alone(context.states[p], p),
+                                slices_.In(y, slices_.offset[p])));
     }
     return absl::OkStatus();
   }
 
   absl::Status Backward(const LayerContext& context) const override {
-    const size_t count = parts_.offset.size();
+    const size_t count = slices_.offset.size();
     const Tensor& dy = context.gradients[count];
     for (size_t p = 0; p < count; ++p) {
       const Tensor& dx = context.gradients[p];
       if (!dx) continue;
-      RETURN_IF_ERROR(CopyCells(context.stream, parts_.dtype, parts_.rows, parts_.columns[p],
-                                parts_.In(dy, parts_.offset[p]), parts_.Alone(dx, p)));
+      RETURN_IF_ERROR(CopyCells(context.stream, slices_.dtype, slices_.rows, slices_.columns[p],
+                                slices_.In(dy, slices_.offset[p]), slices_.Alone(dx, p)));
     }
     return absl::OkStatus();
   }
 
  private:
   const ConcatConfig config_;
-  AxisSlices parts_;
+  AxisSlices slices_;
 };
 
-// Output p is part p of the input; what lies before and behind them is left out.
+// Output p is slice p of the input.  Elements before and behind the slices are left out.
 class Split : public Layer {
  public:
   // Begins and ends along the axis.
@@ -167,11 +166,11 @@ class Split : public Layer {
     const Shape& whole = input.inputs[0];
     ASSIGN_OR_RETURN(const Ranges ranges, RangesOf(whole[axis]));
     const DType dtype = input.dtypes[0];
-    parts_ = AxisSlices::Of(whole, dtype, axis);
+    slices_ = AxisSlices::Of(whole, dtype, axis);
     for (const auto& [begin, end] : ranges) {
-      parts_.Add(begin, end - begin, whole.elements(axis + 1, whole.rank()));
+      slices_.Add(begin, end - begin, whole.elements(axis + 1, whole.rank()));
     }
-    are_views_ = parts_.AreViews();
+    are_views_ = slices_.AreViews();
     LayerSpec spec;
     spec.states = {MakeState("input", StateKind::kInput, whole, dtype, kRead, kNone)};
     for (size_t p = 0; p < ranges.size(); ++p) {
@@ -183,17 +182,17 @@ class Split : public Layer {
       spec.aliases.push_back({.output = static_cast<int>(p) + 1,
                               .input = 0,
                               .must = true,
-                              .offset_bytes = parts_.OffsetBytes(p)});
+                              .offset_bytes = slices_.OffsetBytes(p)});
     }
     return spec;
   }
 
   absl::Status Forward(const LayerContext& context) const override {
     if (are_views_) return absl::OkStatus();
-    for (size_t p = 0; p < parts_.offset.size(); ++p) {
-      RETURN_IF_ERROR(CopyCells(context.stream, parts_.dtype, parts_.rows, parts_.columns[p],
-                                parts_.In(context.states[0], parts_.offset[p]),
-                                parts_.Alone(context.states[p + 1], p)));
+    for (size_t p = 0; p < slices_.offset.size(); ++p) {
+      RETURN_IF_ERROR(CopyCells(context.stream, slices_.dtype, slices_.rows, slices_.columns[p],
+                                slices_.In(context.states[0], slices_.offset[p]),
+                                slices_.Alone(context.states[p + 1], p)));
     }
     return absl::OkStatus();
   }
@@ -204,18 +203,18 @@ class Split : public Layer {
     int64_t done = 0;
     const auto zero_to = [&](int64_t end) {
       const int64_t begin = std::exchange(done, end);
-      return ZeroCells(context.stream, parts_.dtype, parts_.rows, end - begin,
-                       parts_.In(dx, begin));
+      return ZeroCells(context.stream, slices_.dtype, slices_.rows, end - begin,
+                       slices_.In(dx, begin));
     };
-    for (size_t p = 0; p < parts_.offset.size(); ++p) {
+    for (size_t p = 0; p < slices_.offset.size(); ++p) {
       const Tensor& dy = context.gradients[p + 1];
       if (!dy) continue;  // stands for 0
-      if (done < parts_.offset[p]) RETURN_IF_ERROR(zero_to(parts_.offset[p]));
-      done += parts_.columns[p];
-      RETURN_IF_ERROR(CopyCells(context.stream, parts_.dtype, parts_.rows, parts_.columns[p],
-                                parts_.Alone(dy, p), parts_.In(dx, parts_.offset[p])));
+      if (done < slices_.offset[p]) RETURN_IF_ERROR(zero_to(slices_.offset[p]));
+      done += slices_.columns[p];
+      RETURN_IF_ERROR(CopyCells(context.stream, slices_.dtype, slices_.rows, slices_.columns[p],
+                                slices_.Alone(dy, p), slices_.In(dx, slices_.offset[p])));
     }
-    return done < parts_.stride ? zero_to(parts_.stride) : absl::OkStatus();
+    return done < slices_.stride ? zero_to(slices_.stride) : absl::OkStatus();
   }
 
  private:
@@ -223,7 +222,7 @@ class Split : public Layer {
   // Ascending and disjoint, within [0, extent].
   virtual absl::StatusOr<Ranges> RangesOf(int64_t extent) const = 0;
 
-  AxisSlices parts_;
+  AxisSlices slices_;
   bool are_views_ = false;
 };
 

@@ -1,14 +1,15 @@
 // batch_norm: each channel to mean 0 and variance 1, times scale, plus bias.
 //
-// x, y: [..., C]; with M elements a channel, m and v their mean and variance over the batch, and
-// h = (x - m) / sqrt(v + epsilon):  y = scale h + bias,
-//   dscale = sum dy h,  dbias = sum dy,  dx = scale / sqrt(v + epsilon) (dy - dbias / M - h dscale
-//   / M).
-// Both y and dx are, a channel, linear in x - m and dy, so that a pass over them has few
-// operations. Linear in x, a constant channel would keep what rounding leaves of scale x /
-// sqrt(epsilon). Sums are F64: the variance is the mean of squares less the square of the mean.
-// Where dx is wanted and there is no ReLU to apply, which might not hand a NaN on, a library may
-// serve that has it for the statistics of one rank.
+// x, y: [..., C].  With M elements a channel, their mean m and variance v over the batch, and
+// h = (x - m) / sqrt(v + epsilon):
+//   y = scale h + bias,  dscale = sum dy h,  dbias = sum dy,
+//   dx = scale / sqrt(v + epsilon) (dy - dbias / M - h dscale / M).
+//
+// Both y and dx are linear in x - m and dy, so a pass has few operations.  If they were linear in
+// x, a constant channel would keep the rounding error of scale x / sqrt(epsilon).  Sums are F64.
+// The variance is the mean of squares less the square of the mean.
+// A library may serve instead, for the statistics of one rank, if dx is needed and there is no ReLU
+// to apply.  A library's ReLU might not hand a NaN on.
 // Source: Ioffe & Szegedy 2015, arXiv:1502.03167.  The running variance is the unbiased one, as in
 // other frameworks.
 
@@ -107,8 +108,8 @@ struct Apply {
   }
 };
 
-// The gradient before the activation, which forward applied: y is found again, for less than it
-// would cost to read.
+// The gradient before the activation that forward applied.  Computing y again costs less than
+// reading it.
 template <typename T, typename A, typename Output>
 struct OutputGradient {
   Coefficients<A> applied;

@@ -1,11 +1,12 @@
-// binary_cross_entropy, binary_hinge, max_hinge: means of w l(s x) over one score x a label, where
-// s is 1 and w positive_weight for a label 1, and s is -1 and w 1 for a label 0.
+// binary_cross_entropy, binary_hinge, max_hinge: means of w l(s x) over one score x a label.  For a
+// label 1, s is 1 and w is positive_weight.  For a label 0, s is -1 and w is 1.
 //
-// x: [..., 1] scores; t: [...] labels; y: scalar, this rank's share of the mean.  With M the global
-// count, dx = dy w s l'(s x) / M where a place counts.  max_hinge takes the place of each sample
-// whose score is highest, and M counts samples; which place it was, forward saves.
+// x: [..., 1] scores; t: [...] labels; y: scalar, this rank's share of the mean.
+// With M the global count, dx = dy w s l'(s x) / M at positions that count.
+// max_hinge counts samples and takes the position of each sample with the highest score, which
+// forward saves.
 // Source of max_hinge: FRNN's MaxHingeTarget (github.com/PPPLDeepLearning/plasma-python,
-// plasma/models/targets.py), where several places of one highest score count all.
+// plasma/models/targets.py), which counts all positions with an equal highest score.
 
 #include <cmath>
 
@@ -43,7 +44,7 @@ struct ByHinge {
   }
 };
 
-// w l(s x) of place n, and its slope in x.
+// w l(s x) at position n, and its slope in x.
 template <typename T, typename Formula>
 struct Loss {
   using A = AccumulateType<T>;
@@ -64,10 +65,10 @@ struct Loss {
 
 struct Peak {
   double score;
-  int64_t place;  // -1: none
+  int64_t position;  // -1: none
 };
 
-// peak[n] = the place of sample n whose score is highest, of those that count.
+// peak[n] = the position of sample n with the highest score, among those that count.
 template <typename T>
 struct PeakOfSample {
   using Value = Peak;
@@ -78,21 +79,22 @@ struct PeakOfSample {
   int layer;
 
   HOST_DEVICE Peak Identity() const { return {0, -1}; }
-  // A NaN is higher than any number, so that it is found.
+  // A NaN is higher than any number, so that the loss shows it.
   HOST_DEVICE Peak Combine(Peak a, Peak b) const {
-    if (a.place < 0 || b.place < 0) return a.place < 0 ? b : a;
+    if (a.position < 0 || b.position < 0) return a.position < 0 ? b : a;
     const bool a_is_nan = a.score != a.score, b_is_nan = b.score != b.score;
     const bool equal = a.score == b.score || (a_is_nan && b_is_nan);
-    if (equal) return a.place < b.place ? a : b;
+    if (equal) return a.position < b.position ? a : b;
     return a_is_nan || a.score > b.score ? a : b;
   }
   HOST_DEVICE Peak Load(int64_t n, int64_t k) const {
-    const int64_t place = (k / labels.inner * labels.samples + n) * labels.inner + k % labels.inner;
-    if (labels.Bad(place)) RaiseFault(fault, layer, n);
-    if (!labels.Counts(place)) return Identity();
-    return {static_cast<double>(static_cast<AccumulateType<T>>(scores[place])), place};
+    const int64_t position =
+        (k / labels.inner * labels.samples + n) * labels.inner + k % labels.inner;
+    if (labels.Bad(position)) RaiseFault(fault, layer, n);
+    if (!labels.Counts(position)) return Identity();
+    return {static_cast<double>(static_cast<AccumulateType<T>>(scores[position])), position};
   }
-  HOST_DEVICE void Store(int64_t n, Peak v) const { peak[n] = v.place; }
+  HOST_DEVICE void Store(int64_t n, Peak v) const { peak[n] = v.position; }
 };
 
 // The term of a sample.
@@ -112,7 +114,7 @@ template <typename T, typename Formula>
 struct BinaryLossGradient {
   Labels labels;
   Loss<T, Formula> loss;
-  const int64_t* peak;  // null: each place that counts
+  const int64_t* peak;  // null: each position that counts
   Normaliser normaliser;
   const T* dy;
   T* dx;
@@ -189,9 +191,9 @@ class BinaryLoss : public Layer {
   absl::Status SumPeaks(const LayerContext& context) const {
     const Labels labels = mean_.LabelsOf(context);
     const int64_t samples = mean_.samples();
-    const int64_t places = samples == 0 ? 0 : mean_.rows() / samples;
+    const int64_t positions = samples == 0 ? 0 : mean_.rows() / samples;
     RETURN_IF_ERROR(
-        ForEachRow(context.stream, samples, places,
+        ForEachRow(context.stream, samples, positions,
                    PeakOfSample<T>{labels, context.states[MeanOverLabels::kScores].as<T>(),
                                    PeakOf(context), context.fault, context.layer}));
     return mean_.Sum(context, samples,

@@ -1,5 +1,5 @@
-// add, multiply: y = x_0 + x_1 + ..., y = x_0 x_1 ..., element by element; two to kMost inputs and
-// y of one shape [N, ...].
+// add, multiply: y = x_0 + x_1 + ..., y = x_0 x_1 ..., element by element.  2 to kMost inputs, and
+// y, have one shape [N, ...].
 
 #include <algorithm>
 
@@ -20,8 +20,8 @@ struct Operands {
   int count;
 };
 
-// Count: of operands, or 0 where only `count` knows; two are so common that they get a loop of
-// their own, which is vectorised.
+// Count: number of operands, or 0 if only `count` has it.  Two are so common that they get a loop
+// of their own, which is vectorised.
 template <typename T, int Count, typename Output>
 struct AddForward {
   Operands<T> in;
@@ -34,14 +34,15 @@ struct AddForward {
   }
 };
 
-// Where the gradients of operands lie: each place once, but one alone twice.
+// Addresses of the operands' gradients, each once, but a single one twice.
 template <typename T>
 struct OperandGradients {
   T* dx[kMost];
   int count;
 };
 
-// Of a sum that a ReLU was applied to: one gradient for all operands.  Count: of places, or 0.
+// Backward of a sum with a ReLU applied.  All operands have one gradient.  Count: of addresses, or
+// 0.
 template <typename T, int Count>
 struct AddReluBackward {
   OutputRelu<T> relu;
@@ -158,9 +159,9 @@ class Combine : public Layer {
     return VisitReal(compute_, [&]<typename T>() -> absl::Status {
       OperandGradients<T> to{{}, 0};
       for (const Tensor& dx : context.gradients.first(count_)) {
-        T* const place = dx ? dx.as<T>() : nullptr;
-        if (place != nullptr && std::find(to.dx, to.dx + to.count, place) == to.dx + to.count) {
-          to.dx[to.count++] = place;
+        T* const address = dx ? dx.as<T>() : nullptr;
+        if (address != nullptr && std::find(to.dx, to.dx + to.count, address) == to.dx + to.count) {
+          to.dx[to.count++] = address;
         }
       }
       if (to.count == 0) return absl::OkStatus();

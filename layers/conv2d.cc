@@ -1,8 +1,9 @@
-// conv2d: cross-correlation of images x: [N, H, W, C] with canonical weights
-// [filters, C / groups, kernel height, kernel width], plus a bias a filter; y: [N, H', W',
-// filters]. The primitive does the arithmetic and chooses the weights' layout; the first shape that
-// a net is inferred for chooses it for all.
-// conv1d: the same of lines x: [N, ..., L, C] with weights [filters, C / groups, kernel].
+// conv2d: cross-correlation of images, plus a bias for each filter.
+//   x [N, H, W, C]; y [N, H', W', filters]
+//   canonical weights [filters, C / groups, kernel height, kernel width]
+// The primitive does the arithmetic and chooses the weights' layout.  The first shape that a net is
+// inferred for chooses the layout for all.
+// conv1d: the same for lines.  x: [N, ..., L, C]; weights: [filters, C / groups, kernel].
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/parallel/column_sum.h"

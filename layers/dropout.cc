@@ -1,6 +1,6 @@
-// dropout: in training, zeroes each element with probability `rate` and scales the others by
-// 1 / (1 - rate), see dropped.h; otherwise the identity, as a view.  x and y: any shape, samples
-// along any axis.
+// dropout: zeroes each element with probability `rate` in training and scales the others by
+// 1 / (1 - rate) (dropped.h).  Otherwise it is the identity, as a view.
+// x, y: any shape, samples along any axis.
 
 #include "absl/strings/str_format.h"
 #include "layers/common/dropped.h"

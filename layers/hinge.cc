@@ -1,10 +1,11 @@
-// hinge: the mean over the global batch of l_n = sum_{c != t_n} z[n, c]^p / C, where
-// z[n, c] = max(0, margin - x[n, t_n] + x[n, c]) and p is 1 or 2: the multi-class machine of Weston
-// and Watkins 1999, "Support vector machines for multi-class pattern recognition", ESANN.
+// hinge: the mean over the global batch of l_n = sum_{c != t_n} z[n, c]^p / C, with
+// z[n, c] = max(0, margin - x[n, t_n] + x[n, c]) and p 1 or 2.
 //
-// x: [..., C] scores; t: [...] labels; y: scalar, this rank's share of the mean.  With M the global
-// count, dx[n, c] = dy p z[n, c]^(p - 1) / (C M) where z[n, c] > 0, and dx[n, t_n] is minus the sum
-// of the others of its row.
+// x: [..., C] scores; t: [...] labels; y: scalar, this rank's share of the mean.
+// With M the global count, dx[n, c] = dy p z[n, c]^(p - 1) / (C M) if z[n, c] > 0.  dx[n, t_n] is
+// minus the sum of the others of its row.
+// Source: Weston & Watkins 1999, "Support vector machines for multi-class pattern recognition",
+// ESANN.
 
 #include <cmath>
 
@@ -23,7 +24,7 @@ struct Excess {
   bool squared;
   const T* scores;
 
-  // z[n, c]; 0 for the label and where it does not count.  A NaN passes.
+  // z[n, c], or 0 for the label's class and a label that does not count.  A NaN passes.
   HOST_DEVICE A Of(int64_t n, int64_t c) const {
     if (!labels.Counts(n) || c == labels.labels[n]) return 0;
     const A own = scores[n * classes + labels.labels[n]], other = scores[n * classes + c];

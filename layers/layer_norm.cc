@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kX = 0, kY = 1, kScale = 2, kBias = 3, kMean = 4, kInverse = 5;  // states
 
-// What a layer norm is handed and keeps: a row's mean and 1 / sqrt(variance + epsilon).
+// The input, and what backward needs: a row's mean and 1 / sqrt(variance + epsilon).
 template <typename T>
 struct NormStates {
   using A = AccumulateType<T>;
@@ -33,8 +33,8 @@ struct NormStates {
 };
 
 // Sums of d = x - x_0 and of d^2, with x_0 the row's first element.  The variance is the mean of
-// d^2 less the square of d's mean, which is at most columns - 1 times the variance: so many units
-// in the last place may be lost, and it takes a row whose first element alone stands out.
+// d^2 less the square of d's mean.  That square is at most columns - 1 times the variance, so as
+// many units in the last place may be lost.  The worst row's first element alone stands out.
 template <typename T>
 struct RowMoments : SumReduction<TwoSums<AccumulateType<T>>> {
   using A = AccumulateType<T>;
@@ -97,7 +97,7 @@ struct NormGradient : SumReduction<TwoSums<AccumulateType<T>>> {
   }
 };
 
-// Columns' sums of dy n and of dy; a null pointer is not wanted.
+// Columns' sums of dy n and of dy.  A null pointer asks for none.
 template <typename T>
 struct NormParameterGradients : SumReduction<TwoSums<AccumulateType<T>>> {
   using A = AccumulateType<T>;

@@ -4,7 +4,7 @@
 //   y[c] = x[c] d[c]^-beta,
 //   dx[c] = dy[c] d[c]^-beta - 2 alpha beta / size * x[c] * the sum of dy[i] y[i] / d[i] over them.
 // Source: Krizhevsky, Sutskever, Hinton 2012, "ImageNet classification with deep convolutional
-// neural networks", section 3.3; alpha is divided by the size as Caffe and PyTorch have it.
+// neural networks", section 3.3.  Alpha is divided by the size, as in Caffe and PyTorch.
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kX = 0, kY = 1, kInverse = 2;  // states
 
-// kCommon: size 5 and beta 0.75, as every net of the time has them; the loop over neighbours is
+// kCommon: size 5 and beta 0.75, as in every net of the time.  The loop over neighbours is
 // unrolled, and the power is two roots.
 template <typename T, bool kCommon>
 struct LrnRows : RowByRow {

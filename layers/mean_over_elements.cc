@@ -1,11 +1,8 @@
-// mean_squared_error, sigmoid_cross_entropy, time_to_event: the mean, over all elements of the
-// global batch whose target counts, of a number that depends on an element of the prediction x and
-// of the target t.
+// mean_squared_error, sigmoid_cross_entropy, time_to_event: the mean of l(x, t) over the elements
+// of the global batch whose target counts.
 //
-// x, t: one shape; y: scalar, this rank's share of the mean.  With M the elements that count,
-// dx = dy l'(x) / M; a target that is computed has a gradient likewise.  Where any target counts, M
-// is that of the global batch; else a statistic that the net sums over ranks between phase 0 and
-// phase 1, and a mean over none is 0.
+// x, t: one shape, a prediction and its target; y: scalar, this rank's share of the mean.
+// With M the elements that count, dx = dy l'(x) / M.  A computed target has a gradient likewise.
 
 #include <cmath>
 

@@ -1,9 +1,11 @@
-// roc_auc, alarm: what the host has to know of each place to tell a metric that is no mean, in F64:
-// records [samples, steps, columns], whatever axis the samples are along.  In training they do
-// nothing and have no state.  engine/training/metrics/record_metrics.h makes the metrics.
+// roc_auc, alarm: data of each position from which the host makes a metric that is not a mean.  The
+// records are F64 [samples, steps, columns], whatever axis the samples are along.  In training
+// these layers do nothing and have no state.  engine/training/metrics/record_metrics.h makes the
+// metrics.
 //
-// roc_auc: x [..., 1], t [...]; columns: score; label, -1 where it is ignored.
-// alarm: x [..., 1], time [...], reset [...] if there is one; columns: score; time; reset.
+//   layer    inputs                                        columns
+//   roc_auc  x [..., 1], t [...]                           score; label, or -1 if it is ignored
+//   alarm    x [..., 1], time [...], optional reset [...]  score; time; reset
 
 #include <cmath>
 

@@ -1,19 +1,18 @@
 // lstm, gru, rnn: layers that go along a sequence, one step after another.
 //
-// For a direction of a layer, with x its rows and h' the state before a step:
-//   all rows:   gates = x W_ih^T
-//   each step:  r = h' W_hh^T; of gates, r and the biases a cell (recurrent_cells.h) makes the
-//               gates' values, in place, and h, which lstm may project
-// and backward
-//   each step:  of the gates' values the cell makes their gradients, in place; these times W_hh
-//               are a part of the gradient of h'
-//   all rows:   dW_ih = dgates^T x, dW_hh = dgates^T h', dx = dgates W_ih; db: sums of dgates, on a
-//               CPU step by step
-// What is kept for backward is the gates, h, lstm's c and what a gru's candidate takes from h'.  A
-// step's h lies twice: in the output, and end to end for the next product.
+// One direction of a layer, with x its rows and h' the state before a step:
+//   forward   all rows   gates = x W_ih^T
+//             each step  r = h' W_hh^T.  A cell (recurrent_cells.h) makes the gates' values from
+//                        gates, r and the biases, in place, and h, which lstm may project
+//   backward  each step  the cell makes gradients from the gates' values, in place.  These times
+//                        W_hh are a term of the gradient of h'
+//             all rows   dW_ih = dgates^T x,  dW_hh = dgates^T h',  dx = dgates W_ih,
+//                        db = the sum of dgates, on a CPU step by step
+// Backward needs the gates, h, lstm's c, and what a gru's candidate takes from h'.  A step's h is
+// stored twice, in the output and contiguously for the next product.
 //
-// Samples have lengths and resets by marks: see recurrent_cells.h.  Rows from a length on have no
-// gradient; a GPU multiplies x's values there by 0, a CPU leaves them out: see recurrent_rows.h.
+// Marks (recurrent_cells.h) handle lengths and resets.  Rows from a length on have no gradient.  A
+// GPU multiplies x's values there by 0, and a CPU leaves them out (recurrent_rows.h).
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/random.h"

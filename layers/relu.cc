@@ -1,6 +1,6 @@
-// relu: y = x where x > 0, else negative_slope * x, and at most max; x and y of any shape [N, ...].
-// The sign of y is the sign of x, and y is max where x is cut, so backward reads y and the layer
-// may work in place.
+// relu: y = x if x > 0, otherwise negative_slope * x, and at most max.  x, y: any shape [N, ...].
+// The sign of y is the sign of x, and y is max where x is cut.  So backward reads y alone, and the
+// layer may work in place.
 
 #include <cmath>
 #include <limits>
@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kX = 0, kY = 1;  // states
 
-// !(x <= 0) lets a NaN through; a slope of 0 must not make one from an infinity.  max is a T, so
-// that y equals it; NaN, which nothing is more than, where there is none.
+// !(x <= 0) lets a NaN through.  A slope of 0 must not make one from an infinity.  max is a T, so
+// that y equals it, or NaN, which nothing exceeds, if there is no bound.
 template <typename T>
 struct ReluForward {
   AccumulateType<T> slope, max;

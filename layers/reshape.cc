@@ -1,6 +1,6 @@
-// flatten, reshape: the same elements in the same order under another shape [N, ...].  A view: the
-// output is the input's memory and its gradient the input's gradient's, so nothing runs.
-// transpose: axes in another order, copied.
+// flatten, reshape: the same elements in the same order under another shape [N, ...].  The output
+// is a view of the input, and its gradient of the input's gradient, so nothing runs. transpose:
+// axes in another order, copied.
 
 #include <algorithm>
 
@@ -61,7 +61,7 @@ class Reshape : public Layer {
   const std::vector<int64_t> dims_;
 };
 
-// Where the elements of one tensor, in order, lie in another one.
+// Positions of one tensor's elements, in order, in another one.
 struct Walk {
   int rank = 0;  // without the last axis, which has its own stride
   int64_t extent[Shape::kMaxRank] = {}, stride[Shape::kMaxRank] = {};

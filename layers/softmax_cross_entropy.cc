@@ -1,10 +1,10 @@
-// softmax_cross_entropy: the mean over the global batch of l_n = -sum_c q[n, c] log p[n, c], where
-// p = softmax(x) and, with a smoothing s, q[n, c] = (1 - s) [c == t_n] + s / C.
+// softmax_cross_entropy: the mean over the global batch of l_n = -sum_c q[n, c] log p[n, c], with
+// p = softmax(x) and, for a smoothing s, q[n, c] = (1 - s) [c == t_n] + s / C.
 //
-// x: [..., C] scores; t: [...] labels; y: scalar, this rank's share of the mean.  With M the global
-// count, dx[n, c] = dy (p[n, c] - q[n, c]) / M, where l_n counts.  Forward saves log p, since
-// exp(log p) costs less than a second pass over the scores.
-// Smoothing: Szegedy et al. 2016, arXiv:1512.00567, section 7.
+// x: [..., C] scores; t: [...] labels; y: scalar, this rank's share of the mean.
+// With M the global count, dx[n, c] = dy (p[n, c] - q[n, c]) / M if l_n counts.  Forward saves
+// log p, since exp(log p) costs less than a second pass over the scores.
+// Source of the smoothing: Szegedy et al. 2016, arXiv:1512.00567, section 7.
 
 #include <cmath>
 

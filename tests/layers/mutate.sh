@@ -112,7 +112,7 @@ layers/mean_over_elements.cc|mean_over_elements|t > most ? most : t|t
 layers/mean_over_elements.cc|mean_over_elements|return !(t < 0);|return t == t;
 layers/binary_loss.cc|binary_loss|return -Logistic(-m);|return -Logistic(m);
 layers/binary_loss.cc|binary_loss|: -formula.Slope(-x)|: formula.Slope(-x)
-layers/binary_loss.cc|binary_loss|if (equal) return a.place < b.place ? a : b;|if (equal) return b;
+layers/binary_loss.cc|binary_loss|if (equal) return a.position < b.position ? a : b;|if (equal) return b;
 layers/binary_loss.cc|binary_loss|a_is_nan \|\| a.score > b.score|a.score > b.score
 layers/binary_loss.cc|binary_loss|(k / labels.inner * labels.samples + n)|(n * labels.inner + k)
 layers/binary_loss.cc|binary_loss|if (peak[n] < 0) return {0, 0};|
