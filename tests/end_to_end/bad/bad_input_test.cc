@@ -1,4 +1,6 @@
-// Mistakes in the net's text, the trainer's text, and the data.
+// Mistakes in the net's text, the trainer's text and the data, and in what is asked of the tools
+// that make data: a row for each way by which a run ends.  tests/schema, tests/layers, tests/data
+// and tests/training have each message of their own.
 
 #include "tests/end_to_end/bad_input.h"
 
@@ -20,122 +22,28 @@ const BadInput kNetTexts[] = {
                 "\"filters\"?",
      .net = {"filters", "filterz"},
      .ranks = {1, 2}},
-    {.name = "WrongType",
-     .message = "@/net.textproto:4:40: layer \"conv\": expected for filters a 64-bit integer, got "
-                "\"four\"",
-     .net = {"filters: 4", "filters: \"four\""}},
-    {.name = "UnknownLayerType",
-     .message = "@/net.textproto:4:22: layer \"conv\": unknown layer type \"conv3d\"; did you mean "
-                "\"conv2d\"?",
-     .net = {"conv2d", "conv3d"}},
-    {.name = "NameTwice",
-     .message = "@/net.textproto:5:9: layer \"conv\": the name is already that of the layer at "
-                "@/net.textproto:4:9",
-     .net = {"name: \"fc\"", "name: \"conv\""}},
-    {.name = "Cycle",
-     .message = "@/net.textproto:5:20: layer \"fc\": cycle: \"fc\" -> \"loss\" -> \"fc\"",
-     .net = {"name: \"fc\"", "name: \"fc\" input: \"loss\""}},
-    {.name = "MissingInput",
-     .message = "@/net.textproto:5:20: layer \"fc\": unknown input \"cov\"; did you mean "
-                "\"conv\"?",
-     .net = {"name: \"fc\"", "name: \"fc\" input: \"cov\""}},
-    {.name = "TooFewInputs",
-     .message = "@/net.textproto:6:1: layer \"loss\": expects 2 inputs (scores, labels), got 1",
-     .net = {" input: \"label\"", ""}},
-    {.name = "InputsSwapped",
-     .message = "@/net.textproto:6:1: layer \"loss\": expects scores of type F32, got I32",
-     .net = {"input: \"fc\" input: \"label\"", "input: \"label\" input: \"fc\""}},
     {.name = "ShapeMismatch",
      .message = "@/net.textproto:2:1: input \"image\": has dims [28, 28, 1], but the samples "
                 "of @/train-images.idx are [8, 8, 1]",
      .net = {"[8, 8, 1]", "[28, 28, 1]"},
      .ranks = {1, 2}},
-    {.name = "TooManyDims",
-     .message = "@/net.textproto:2:1: input \"image\": has dims [8, 8, 1, 1, 1, 1, 1], but the "
-                "samples of @/train-images.idx are [8, 8, 1]",
-     .net = {"[8, 8, 1]", "[8, 8, 1, 1, 1, 1, 1]"}},
-    {.name = "InputFedByNothing",
-     .message = "@/net.textproto:2:1: input \"img\": nothing feeds it; data.train feeds "
-                "\"image\", \"label\" (data.image_input and data.label_input)",
-     .net = {"\"image\"", "\"img\""}},
-    {.name = "AreaOfSeveralScores",
-     .message =
-         "@/net.textproto:7:1: layer \"auc\": expects scores [..., 1], one for each label, got "
-         "[4, 3]",
-     .net = {"softmax_cross_entropy {} }",
-             "softmax_cross_entropy {} }\n"
-             "layer { name: \"auc\" input: [\"fc\", \"label\"] roc_auc {} }"}},
-    {.name = "AlarmWithoutAWindow",
-     .message = "@/net.textproto:6:76: layer \"alarm\": earliest: expected more than latest, 0.03 "
-                "seconds, got 0",
-     .net = {"softmax_cross_entropy {} }",
-             "softmax_cross_entropy {} } layer { name: \"alarm\" input: [\"fc\", \"label\"] alarm "
-             "{} }"}},
     {.name = "PerplexityOfASmoothedLoss",
      .message =
          "@/net.textproto:6:1: layer \"loss\": label_smoothing: the mean of a smoothed loss has "
          "no perplexity; leave one of them out",
      .net = {"softmax_cross_entropy {}",
              "softmax_cross_entropy { label_smoothing: 0.1 perplexity: true }"}},
-    {.name = "InputOfALayerWithoutOutput",
-     .message = "@/net.textproto:8:23: layer \"after\": input \"auc:0\": \"auc\" has 0 outputs, "
-                "numbered from 0",
-     .net = {"layer { name: \"fc\" dense { outputs: 3 } }\n",
-             "layer { name: \"fc\" dense { outputs: 3 } }\n"
-             "layer { name: \"one\" dense { outputs: 1 } }\n"
-             "layer { name: \"auc\" input: [\"one\", \"label\"] roc_auc {} }\n"
-             "layer { name: \"after\" input: \"auc\" relu {} }\n"}},
     {.name = "KernelLargerThanInput",
      .message = "@/net.textproto:4:1: layer \"conv\": kernel 9 exceeds padded input 8 (height)",
      .net = {"kernel: 3", "kernel: 9"},
      .ranks = {1, 2}},
-    {.name = "NoLoss",
-     .message = "@/net.textproto: the net has no loss to train with; add a layer such as "
-                "softmax_cross_entropy",
-     .net = {"layer { name: \"loss\" input: \"fc\" input: \"label\" softmax_cross_entropy {} }",
-             ""}},
-    {.name = "NothingToTrain",
-     .message = "@/net.textproto: the net has no parameter to train: add a layer such as dense, or "
-                "give one a learning_rate_multiplier above 0",
-     .net = {"conv2d { filters: 4 kernel: 3 } } layer { name: \"flat\" flatten {} }\n"
-             "layer { name: \"fc\" dense { outputs: 3 } }",
-             "flatten {} }\nlayer { name: \"fc\" relu {} }"}},
     {.name = "LayerBeyondAllExtents",
      .message = "@/net.textproto:5:1: layer \"fc\": outputs: expected at most 2^31 - 1, "
                 "got 1000000000000",
      .net = {"outputs: 3", "outputs: 1000000000000"}},
-    {.name = "LayerBeyondAllBytes",
-     .message = "@/net.textproto:4:1: layer \"conv\": output [4, 4000000006, 4000000006, 4] has "
-                "more than 2^56 elements; make it smaller",
-     .net = {"kernel: 3", "kernel: 3 padding: 2000000000"}},
     {.name = "FiltersBeyondMemory",
      .message = "device memory: expected at least ...",
      .net = {"filters: 4 kernel: 3", "filters: 2147483647 kernel: 8"}},
-    {.name = "PaddingBeyondMemory",
-     .message = "device memory: expected at least ...",
-     .net = {"filters: 4 kernel: 3", "filters: 1 kernel: [3, 8] padding: [1000000000, 0]"}},
-    {.name = "NameBeyondItsFolder",
-     .message =
-         "@/net.textproto:1:1: net \"../../tiny\": a name has at most 100 characters, each an "
-         "ASCII letter, a digit, \"_\" or \"-\"",
-     .net = {"\"tiny\"", "\"../../tiny\""}},
-    {.name = "ImplicitInputOfTheWrongType",
-     .message =
-         "@/net.textproto:4:1: layer \"conv\": expects images of type F32, got I32; it names "
-         "no input, and so takes \"label\"",
-     .net = {"input { name: \"image\" dims: [8, 8, 1] }\ninput { name: \"label\" type: LABEL }",
-             "input { name: \"label\" type: LABEL }\ninput { name: \"image\" dims: [8, 8, 1] }"}},
-    {.name = "MetricOfTheNameOfAnother",
-     .message =
-         "@/net.textproto:7:1: layer \"step\": its value would be \"step\" in metrics.jsonl, "
-         "which says something else about a run; rename the layer",
-     .net = {"softmax_cross_entropy {} }\n",
-             "softmax_cross_entropy {} }\n"
-             "layer { name: \"step\" input: \"fc\" input: \"label\" accuracy {} }\n"}},
-    {.name = "LayerBeyondMemory",
-     .message = "device memory: expected at least ...",
-     .arguments = {"--device=sim"},
-     .net = {"outputs: 3", "outputs: 2000000000"}},
 };
 
 const BadInput kTrainerTexts[] = {
@@ -143,18 +51,6 @@ const BadInput kTrainerTexts[] = {
      .message = "@/trainer.textproto:1:1: missing batch; write batch: 64",
      .trainer = {"batch: 4", ""},
      .ranks = {1, 2}},
-    {.name = "OutOfRange",
-     .message = "@/trainer.textproto:7:19: optimizer.sgd.momentum must be >= 0 and < 1, got 1.5",
-     .trainer = {"0.9", "1.5"}},
-    {.name = "TwoLengths",
-     .message = "@/trainer.textproto:9:19: both steps (at @/trainer.textproto:9:10) and epochs; "
-                "keep one",
-     .trainer = {"steps: 4", "steps: 4 epochs: 2"}},
-    {.name = "UnknownAllreduce",
-     .message = "@/trainer.textproto:9:33: no allreduce algorithm \"rinng\"; there are: ring, "
-                "direct, halving_doubling, recursive_doubling, shared, hierarchical, mpi, auto, "
-                "naive, nccl",
-     .trainer = {"steps: 4", "steps: 4 distributed { allreduce: \"rinng\" }"}},
     {.name = "NcclWithoutAGpu",
      .message = "@/trainer.textproto:9:33: allreduce \"nccl\" sums the memory of GPUs, and this is "
                 "--device=cpu; use \"ring\", or --device=cuda",
@@ -175,11 +71,6 @@ const BadInput kTrainerTexts[] = {
                 "leave one out",
      .arguments = {"--wire=BF16", "--precision=F64", "--set=distributed.allreduce=direct"},
      .exit_code = 2},
-    {.name = "WireOf16Bits",
-     .message = "--wire=BF16: carries gradients of F32, and precision is F16; "
-                "leave one out",
-     .arguments = {"--wire=BF16", "--precision=F16", "--set=distributed.allreduce=direct"},
-     .exit_code = 2},
     {.name = "ShardsWithoutHalves",
      .message = "--shard_optimizer: allreduce \"mpi\" does not come in halves, "
                 "with an update between them; those that do: ring, direct, shared, auto",
@@ -193,27 +84,6 @@ const BadInput kTrainerTexts[] = {
     {.name = "NoNetFile",
      .message = "@/trainer.textproto:1:1: net: @/wrong.textproto: No such file or directory",
      .trainer = {"net.textproto", "wrong.textproto"}},
-    {.name = "NetIsAFolder",
-     .message = "@/trainer.textproto:1:1: net: @/run: is a folder, not a model's file",
-     .trainer = {"net.textproto", "run"}},
-    {.name = "NetIsADevice",
-     .message =
-         "@/trainer.textproto:1:1: net: /dev/zero: is a pipe or a device, not a model's file",
-     .trainer = {"net.textproto", "/dev/zero"}},
-    {.name = "NoTrainerFile",
-     .message = "--trainer: @/nowhere: No such file or directory",
-     .arguments = {"--trainer=@/nowhere"}},
-    {.name = "TrainerIsAFolder",
-     .message = "--trainer: @: is a folder, not a model's file; did you mean @/trainer.textproto?",
-     .arguments = {"--trainer=@"}},
-    {.name = "TrainerIsBinary",
-     .message = "@/train-images.idx:1:1: the byte 0x00 is no text; expected a file in protobuf's "
-                "text format",
-     .arguments = {"--trainer=@/train-images.idx"}},
-    {.name = "TrainerIsEmpty",
-     .message = "@/empty:1:1: missing net; write net: \"net.textproto\"",
-     .arguments = {"--trainer=@/empty"},
-     .prepare = [](const std::string& folder) { WriteBytes(folder + "/empty", ""); }},
 };
 
 // Of sample 7; the others' are from 0 to 2.
@@ -252,16 +122,6 @@ const BadInput kData[] = {
                 "directory",
      .trainer = {"train-images.idx", "nowhere.idx"},
      .ranks = {1, 2}},
-    {.name = "TruncatedGzip",
-     .message = "@/trainer.textproto:3:3: data.train: @/cut.idx.gz: the gzip data is truncated: "
-                "it ends after ...",
-     .trainer = {"train-images.idx", "cut.idx.gz"},
-     .prepare =
-         [](const std::string& folder) {
-           WriteIdx(folder, "packed", {.samples = 20, .height = 8, .width = 8, .gzip = true});
-           const std::string packed = ReadBytes(folder + "/packed-images.idx.gz");
-           WriteBytes(folder + "/cut.idx.gz", packed.substr(0, packed.size() / 2));
-         }},
     {.name = "TruncatedIdx",
      .message = "@/trainer.textproto:4:3: data.test: @/cut.idx: extents [10, 8, 8] make 656 "
                 "bytes, but the file ends after 655",
@@ -270,34 +130,6 @@ const BadInput kData[] = {
          [](const std::string& folder) {
            WriteBytes(folder + "/cut.idx", ReadBytes(folder + "/test-images.idx").substr(0, 655));
          }},
-    {.name = "MistypedData",
-     .message = "@/trainer.textproto:3:3: data.train: cannot open @/train-imges.idx: No such file "
-                "or directory; did you mean @/train-images.idx?",
-     .trainer = {"train-images.idx", "train-imges.idx"}},
-    {.name = "DataIsADevice",
-     .message = "@/trainer.textproto:3:3: data.train: cannot read /dev/zero: it is a pipe or a "
-                "device, expected a file",
-     .trainer = {"train-images.idx", "/dev/zero"}},
-    {.name = "EmptyDataSet",
-     .message = "@/trainer.textproto:3:3: data.train: @/train-images.idx: no samples",
-     .prepare =
-         [](const std::string& folder) {
-           WriteIdx(folder, "train", {.samples = 0, .height = 8, .width = 8});
-         }},
-    {.name = "CountsDiffer",
-     .message = "@/trainer.textproto:3:3: data.train: @/train-images.idx holds 20 samples, but "
-                "@/test-labels.idx holds 10",
-     .trainer = {"train-labels.idx", "test-labels.idx"}},
-    {.name = "ImagesForLabels",
-     .message = "@/trainer.textproto:3:3: data.train: @/test-images.idx: holds images (IDX magic "
-                "0x00000803), expected labels (0x00000801); name the file of labels here, and this "
-                "one as images",
-     .trainer = {"train-labels.idx", "test-images.idx"}},
-    {.name = "LabelsForImages",
-     .message = "@/trainer.textproto:3:3: data.train: @/train-labels.idx: holds labels (IDX magic "
-                "0x00000801), expected images (0x00000803 or 0x00000804); name the file of images "
-                "here, and this one as labels",
-     .trainer = {"train-images.idx", "train-labels.idx"}},
     {.name = "LabelOutOfRange",
      .message = "training data: @/train-labels.idx: sample 0 (the first is 0): "
                 "@/net.textproto:6:1: layer \"loss\" "
@@ -341,6 +173,27 @@ const BadInput kData[] = {
      .message = "test data: @/reals.npy: sample 0 (the first is 0) holds nan",
      .trainer = RealImages("test"),
      .prepare = [](const std::string& folder) { WriteNan(folder, 10); }},
+};
+
+// A slice of the text is beyond the table, which only the step that reads it finds.
+void WriteSlicedText(const std::string& folder) {
+  WriteBytes(folder + "/a.txt", "abcabcab");
+  WriteBytes(folder + "/net.textproto", R"(name: "text"
+input { name: "text" dims: 4 type: LABEL }
+input { name: "next" dims: 4 type: LABEL }
+layer { name: "cut" input: "text" slice { axis: 1 begin: 1 } }
+layer { name: "after" input: "next" slice { axis: 1 begin: 1 } }
+layer { name: "token" input: "cut" embedding { vocabulary: 3 width: 3 } }
+layer { name: "fc" dense { outputs: 9 } }
+layer { name: "loss" input: ["fc", "after"] softmax_cross_entropy { ignore_label: -1 } }
+)");
+  WriteBytes(folder + "/trainer.textproto",
+             "net: \"net.textproto\"\n"
+             "data { train { text { file: \"a.txt\" length: 4 } } }\n"
+             "optimizer { sgd {} } learning_rate { base: 0.1 } batch: 2 steps: 3\n");
+}
+
+const BadInput kSteps[] = {
     {.name = "LossNotFinite",
      // And others, where one rank has all of them in a bucket.
      .message = "step 2: a gradient is not finite: one of fc.weight...",
@@ -352,11 +205,59 @@ const BadInput kData[] = {
      .arguments = {"--precision=F64"},
      .trainer = {"0.05", "1e200"},
      .begins = true},
+    {.name = "TokenBeyondTheEmbeddingOfASlice",
+     .message = "step 1: training data: sample 1 (the first is 0): @/net.textproto:6:1: layer "
+                "\"token\" takes indices "
+                "from 0 to 2, got one beyond; correct the data, or the layer",
+     .prepare = WriteSlicedText,
+     .begins = true},
+};
+
+const BadInput kGenerators[] = {
+    {.name = "NoShots",
+     .message = "--train=0: expected 1 to 100000",
+     .arguments = {"--out=@/made", "--train=0"},
+     .exit_code = 2,
+     .tool = "make_shots"},
+    {.name = "MoreDisruptionsThanShots",
+     .message = "--disrupted=1.5: expected 0 to 1",
+     .arguments = {"--out=@/made", "--disrupted=1.5"},
+     .exit_code = 2,
+     .tool = "make_shots"},
+    {.name = "ShotsOfNoDifficulty",
+     .message = "--difficulty=nan: expected a number above 0",
+     .arguments = {"--out=@/made", "--difficulty=nan"},
+     .exit_code = 2,
+     .tool = "make_shots"},
+    {.name = "ShotsWithoutAFolder",
+     .message = "--out is missing; see --help",
+     .exit_code = 2,
+     .tool = "make_shots"},
+    {.name = "ShotsOverAnotherFolder",
+     .message = "@/run is there already; remove it, or choose another --out",
+     .arguments = {"--out=@/run"},
+     .tool = "make_shots"},
+    {.name = "OneReview",
+     .message = "--train=1: expected 2 to 1000000",
+     .arguments = {"--out=@/made", "--train=1"},
+     .exit_code = 2,
+     .tool = "make_reviews"},
+    {.name = "ReviewsOfNoSentence",
+     .message = "--sentences=0: expected 1 to 1000",
+     .arguments = {"--out=@/made", "--sentences=0"},
+     .exit_code = 2,
+     .tool = "make_reviews"},
+    {.name = "ReviewsInAFile",
+     .message = "cannot create @/test-images.idx: Not a directory",
+     .arguments = {"--out=@/test-images.idx/made"},
+     .tool = "make_reviews"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Net, BadInputTest, testing::ValuesIn(kNetTexts), NameOf);
 INSTANTIATE_TEST_SUITE_P(Trainer, BadInputTest, testing::ValuesIn(kTrainerTexts), NameOf);
 INSTANTIATE_TEST_SUITE_P(Data, BadInputTest, testing::ValuesIn(kData), NameOf);
+INSTANTIATE_TEST_SUITE_P(Steps, BadInputTest, testing::ValuesIn(kSteps), NameOf);
+INSTANTIATE_TEST_SUITE_P(Generators, BadInputTest, testing::ValuesIn(kGenerators), NameOf);
 
 }  // namespace
 }  // namespace gyre
