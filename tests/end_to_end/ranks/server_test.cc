@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "tests/end_to_end/training_folder.h"
 #include "tests/sanitized.h"
 
@@ -71,75 +72,115 @@ class Server : public testing::Test {
   TrainingFolder folder_{kData, kTestSamples};
 };
 
-TEST_F(Server, BspHasTheBitsOfDirect) {
-  const std::pair<const char*, const char*> kOptimizersAndMore[] = {
-      {"sgd { momentum: 0.9 nesterov: true } weight_decay: 0.01", ""},
-      {"adam {} ", "accumulate: 2"},
-      {"adamw {} weight_decay: 0.1", "loss_scale { fixed: 64 }"}};
-  for (const auto& [optimizer, more] : kOptimizersAndMore) {
-    if (kSanitized && !absl::StrContains(more, "accumulate")) continue;
-    SCOPED_TRACE(optimizer);
-    Write(optimizer, more);
-    for (const int ranks : {1, 3, 5}) {
-      if (kSanitized && ranks != 3) continue;
-      const auto out = [&](const char* what) {
-        return absl::StrCat(what, std::string(optimizer).substr(0, 5), ranks);
-      };
-      const std::string whole = Digest(out("whole"), ranks);
-      EXPECT_EQ(Digest(out("served"), ranks, {"--sync=bsp"}), whole) << ranks;
-      EXPECT_EQ(folder_.MetricLines(out("served")), folder_.MetricLines(out("whole")));
-      if (ranks != 3) continue;
-      EXPECT_EQ(Digest(out("host"), ranks, {"--sync=bsp", "--server_memory=host"}), whole);
-      EXPECT_EQ(
-          Digest(out("simhost"), ranks, {"--sync=bsp", "--device=sim", "--server_memory=host"}),
-          whole);
-    }
-  }
-}
+// What is varied; modes are in the test.
+struct BspCase {
+  const char* name;
+  const char* optimizer;
+  std::string rest = {};
+  std::vector<std::string> flags = {};
+  bool shards = false;     // --shard_optimizer has the same bits
+  bool skips = false;      // some steps, by overflow
+  bool sanitized = false;  // under sanitizers, too
+};
 
 // Owners know of all gradients before they apply any, to the last bit: the norm by which they clip,
-// and whether a step is skipped.
-TEST_F(Server, BspClipsAndSkipsAsDirect) {
-  const std::string kOverflows = " loss_scale { dynamic { initial: 1e28 growth_interval: 2 } }";
-  const std::pair<std::string, std::string> kOptimizersAndMore[] = {
-      {"sgd { momentum: 0.9 } weight_decay: 0.01 clip_norm: 0.5", ""},
-      {"sgd {} clip_norm: 0.4", "accumulate: 2" + kOverflows},
-      {"adam {}", kOverflows},
-      {"adamw {} weight_decay: 0.1 clip_norm: 0.3", "accumulate: 2 loss_scale { fixed: 10 }"}};
-  for (const auto& [optimizer, more] : kOptimizersAndMore) {
-    SCOPED_TRACE(optimizer);
-    Write(optimizer, more);
-    const bool overflows = absl::StrContains(more, "dynamic");
-    std::vector<std::string> arguments = {"--steps=16"};
-    // Of gradients that a large scale takes beyond F32.
-    if (overflows)
-      arguments.push_back("--set=net.layer.loss.softmax_cross_entropy.loss_weight=1e12");
-    int run = 0;
-    for (const int workers : {1, 3}) {
-      if (kSanitized && (workers < 3 || more.empty() || overflows)) continue;
-      const auto digest = [&](const std::string& name, int ranks, std::vector<std::string> also) {
-        also.insert(also.end(), arguments.begin(), arguments.end());
-        return Digest(name, ranks, also);
-      };
-      const auto out = [&] {
-        return absl::StrCat(optimizer.substr(0, 5), more.size(), "_", run++);
-      };
-      const std::string reference = out();
-      const std::string whole = digest(reference, workers, {});
-      if (overflows) {
-        EXPECT_GT(folder_.Metrics(reference, "skipped_steps").back(), 2);
-        EXPECT_LT(folder_.Metrics(reference, "skipped_steps").back(), 12);
-      }
-      for (const int servers : {0, 2}) {
-        const std::string served = out();
-        const std::vector<std::string> how = {"--sync=bsp", absl::StrCat("--servers=", servers)};
-        if (workers + servers == 1 || (kSanitized && servers == 0)) continue;
-        EXPECT_EQ(digest(served, workers + servers, how), whole) << workers << " and " << servers;
-        EXPECT_EQ(StepLines(served), StepLines(reference));
-      }
-      if (workers < 3) continue;
-      EXPECT_EQ(digest(out(), workers, {"--shard_optimizer"}), whole);
-      EXPECT_EQ(digest(out(), 4, {"--sync=bsp", "--device=sim", "--servers=1"}), whole);
+// and whether a step is skipped.  Gradients overflow F32 by a large scale and a large loss.
+const std::string kOverflows = " loss_scale { dynamic { initial: 1e28 growth_interval: 2 } }";
+const std::vector<std::string> kLargeLoss = {
+    "--steps=16", "--set=net.layer.loss.softmax_cross_entropy.loss_weight=1e12"};
+// Buckets of several pieces that are measured, of which owners have some each.
+constexpr char kLargeLayer[] = "--set=net.layer.fc1.dense.outputs=3000";
+// One bucket is of F32.  Owners have the masters, and add in F32 what comes in 16 bits.
+constexpr char kMixed[] = "--set=net.layer.fc1.precision=F32";
+const std::string kDynamic = "loss_scale { dynamic { initial: 1e7 growth_interval: 2 } }";
+
+const BspCase kBspCases[] = {
+    {"Nesterov", "sgd { momentum: 0.9 nesterov: true } weight_decay: 0.01"},
+    {.name = "OverBatches", .optimizer = "adam {}", .rest = "accumulate: 2", .sanitized = true},
+    {"Scaled", "adamw {} weight_decay: 0.1", "loss_scale { fixed: 64 }"},
+    {.name = "Clips",
+     .optimizer = "sgd { momentum: 0.9 } weight_decay: 0.01 clip_norm: 0.5",
+     .flags = {"--steps=16"},
+     .shards = true},
+    {.name = "ClipsAndSkips",
+     .optimizer = "sgd {} clip_norm: 0.4",
+     .rest = "accumulate: 2" + kOverflows,
+     .flags = kLargeLoss,
+     .shards = true,
+     .skips = true},
+    {.name = "Skips",
+     .optimizer = "adam {}",
+     .rest = kOverflows,
+     .flags = kLargeLoss,
+     .shards = true,
+     .skips = true},
+    {.name = "ClipsOverBatches",
+     .optimizer = "adamw {} weight_decay: 0.1 clip_norm: 0.3",
+     .rest = "accumulate: 2 loss_scale { fixed: 10 }",
+     .flags = {"--steps=16"},
+     .shards = true,
+     .sanitized = true},
+    {"ClipsLargeBuckets",
+     "adam {} clip_norm: 0.3",
+     "",
+     {kLargeLayer, "--set=distributed.bucket_bytes=4000000"}},
+    {"F16", "adam {}", "loss_scale { fixed: 128 }", {"--precision=F16", kMixed}},
+    {"BF16", "adam {}", "accumulate: 2", {"--precision=BF16", kMixed}},
+    {.name = "F16ThatClips",
+     .optimizer = "sgd { momentum: 0.9 } clip_norm: 0.5",
+     .rest = kDynamic,
+     .flags = {"--precision=F16", kMixed},
+     .sanitized = true},
+    // Each rank's gradients and their sum rounded, as sums are whose ranks send 16 bits.
+    {"SentAsF16", "adam {}", "loss_scale { fixed: 16 }", {"--wire=F16"}},
+    {"SentAsF16OverBatches", "adam {}", "accumulate: 2", {"--wire=F16"}},
+    {.name = "SentAsBF16ThatClips",
+     .optimizer = "sgd { momentum: 0.9 } clip_norm: 0.5",
+     .rest = kDynamic,
+     .flags = {"--wire=BF16", kLargeLayer},
+     .sanitized = true}};
+
+class Bsp : public Server, public testing::WithParamInterface<BspCase> {};
+
+INSTANTIATE_TEST_SUITE_P(, Bsp, testing::ValuesIn(kBspCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(Bsp, HasTheBitsOfDirect) {
+  const BspCase& of = GetParam();
+  if (kSanitized && !of.sanitized) GTEST_SKIP();
+  Write(of.optimizer, of.rest);
+  const auto run = [&](const std::string& out, int ranks, std::vector<std::string> mode) {
+    mode.insert(mode.end(), of.flags.begin(), of.flags.end());
+    return Digest(out, ranks, mode);
+  };
+  for (const int workers : {1, 3}) {
+    if (kSanitized && workers == 1) continue;
+    const std::string direct = absl::StrCat("direct", workers);
+    const std::string whole = run(direct, workers, {});
+    if (of.skips) {
+      EXPECT_GT(folder_.Metrics(direct, "skipped_steps").back(), 2);
+      EXPECT_LT(folder_.Metrics(direct, "skipped_steps").back(), 12);
+    }
+    struct Mode {
+      int servers;
+      std::vector<std::string> flags;
+    };
+    std::vector<Mode> modes = {{2, {}}};
+    if (workers > 1) {
+      modes.insert(modes.end(), {{0, {}},
+                                 {0, {"--server_memory=host"}},
+                                 {1, {"--device=sim"}},
+                                 {1, {"--device=sim", "--server_memory=host"}}});
+    }
+    for (Mode& mode : modes) {
+      const std::string out =
+          absl::StrCat(workers, "and", mode.servers, absl::StrJoin(mode.flags, ""));
+      mode.flags.insert(mode.flags.end(), {"--sync=bsp", absl::StrCat("--servers=", mode.servers)});
+      EXPECT_EQ(run(out, workers + mode.servers, mode.flags), whole) << out;
+      EXPECT_EQ(StepLines(out), StepLines(direct)) << out;
+    }
+    if (of.shards && workers > 1) {
+      EXPECT_EQ(run("sharded", workers, {"--shard_optimizer"}), whole);
     }
   }
 }
@@ -174,100 +215,6 @@ TEST_F(Server, PagedBspHasTheBitsOfDirect) {
       const int64_t bytes =
           Number(plan, "\"nets\":([0-9]+)") + Number(plan, "\"exchange\":([0-9]+)");
       EXPECT_EQ(folder_.Digest(served + "more", OnSim(bytes + bytes / 8, how)), whole) << servers;
-    }
-  }
-}
-
-// Buckets of several pieces that are measured, of which owners have some each.
-TEST_F(Server, BspClipsLargeBucketsAsDirect) {
-  Write("adam {} clip_norm: 0.3");
-  const std::vector<std::string> kLarge = {"--set=net.layer.fc1.dense.outputs=3000",
-                                           "--set=distributed.bucket_bytes=4000000"};
-  for (const int workers : {1, 3}) {
-    if (kSanitized && workers < 3) continue;
-    const auto digest = [&](int servers, std::vector<std::string> more) {
-      more.insert(more.end(), kLarge.begin(), kLarge.end());
-      return Digest(absl::StrCat("large", workers, more.size(), servers), workers + servers, more);
-    };
-    const std::string whole = digest(0, {});
-    for (const int servers : {0, 1, 2, 3}) {
-      if (workers + servers == 1 || (kSanitized && servers != 1)) continue;
-      EXPECT_EQ(digest(servers, {"--sync=bsp", absl::StrCat("--servers=", servers)}), whole)
-          << workers << " and " << servers;
-    }
-  }
-}
-
-// Owners have the masters, and add in F32 what comes in 16 bits.
-TEST_F(Server, BspOf16BitsHasTheBitsOfDirect) {
-  for (const auto& [type, how] : std::vector<std::pair<std::string, std::string>>{
-           {"F16", "loss_scale { fixed: 128 }"},
-           {"BF16", "accumulate: 2"},
-           {"F16", "loss_scale { dynamic { initial: 1e7 growth_interval: 2 } }"}}) {
-    const bool dynamic = absl::StrContains(how, "dynamic");
-    if (kSanitized && !dynamic) continue;
-    Write(dynamic ? "sgd { momentum: 0.9 } clip_norm: 0.5" : "adam {}", how);
-    SCOPED_TRACE(type + " " + how);
-    // One bucket is of F32.
-    const std::vector<std::string> arguments = {"--precision=" + type,
-                                                "--set=net.layer.fc1.precision=F32"};
-    for (const int workers : {1, 3}) {
-      if (kSanitized && workers < 3) continue;
-      const auto digest = [&](int ranks, std::vector<std::string> more) {
-        more.insert(more.end(), arguments.begin(), arguments.end());
-        return Digest(absl::StrCat(type, how.size(), "_", workers, ranks, more.size()), ranks,
-                      more);
-      };
-      const std::string whole = digest(workers, {});
-      for (const int servers : {0, 2}) {
-        if (workers + servers == 1) continue;
-        EXPECT_EQ(digest(workers + servers, {"--sync=bsp", absl::StrCat("--servers=", servers)}),
-                  whole)
-            << workers << " and " << servers;
-      }
-      if (workers > 1) {
-        EXPECT_EQ(digest(workers, {"--sync=bsp", "--device=sim", "--threads=1"}), whole);
-        EXPECT_EQ(
-            digest(workers, {"--sync=bsp", "--device=sim", "--server_memory=host", "--threads=1"}),
-            whole);
-      }
-    }
-  }
-}
-
-// Each rank's gradients and their sum rounded, as sums are whose ranks send 16 bits.
-TEST_F(Server, BspOfAWireHasTheBitsOfDirect) {
-  for (const auto& [type, how] : std::vector<std::pair<std::string, std::string>>{
-           {"F16", "loss_scale { fixed: 16 }"},
-           {"F16", "accumulate: 2"},
-           {"BF16", "loss_scale { dynamic { initial: 1e7 growth_interval: 2 } }"}}) {
-    const bool dynamic = absl::StrContains(how, "dynamic");
-    if (kSanitized && !dynamic) continue;
-    Write(dynamic ? "sgd { momentum: 0.9 } clip_norm: 0.5" : "adam {}", how);
-    SCOPED_TRACE(type + " " + how);
-    const auto digest = [&](int workers, int servers, std::vector<std::string> more) {
-      more.push_back("--wire=" + type);
-      // Of several pieces that are measured.
-      if (dynamic) more.push_back("--set=net.layer.fc1.dense.outputs=3000");
-      return Digest(absl::StrCat(type, how.size(), "_", workers, servers, more.size()),
-                    workers + servers, more);
-    };
-    for (const int workers : {1, 3}) {
-      if (kSanitized && workers < 3) continue;
-      const std::string whole = digest(workers, 0, {});
-      EXPECT_EQ(whole == Digest(absl::StrCat("F32", workers, type, how.size()), workers),
-                workers == 1 && !dynamic);
-      for (const int servers : {0, 2}) {
-        if (workers + servers == 1 || (kSanitized && servers == 0)) continue;
-        EXPECT_EQ(digest(workers, servers, {"--sync=bsp", absl::StrCat("--servers=", servers)}),
-                  whole)
-            << workers << " and " << servers;
-      }
-      if (workers == 1) continue;
-      EXPECT_EQ(digest(workers, 0, {"--sync=bsp", "--device=sim", "--threads=1"}), whole);
-      EXPECT_EQ(
-          digest(workers, 1, {"--sync=bsp", "--device=sim", "--server_memory=host", "--servers=1"}),
-          whole);
     }
   }
 }
@@ -314,27 +261,14 @@ TEST_F(Server, OneStaleWorkerClipsAndSkipsAsOneRank) {
   }
 }
 
-// The last ranks own more and train on nothing: the sums are those of the others.
-TEST_F(Server, RanksThatOnlyServe) {
+// Their parts of the optimizer's state are files as others' are.
+TEST_F(Server, RanksThatOnlyServeSaveTheirParts) {
   Write("adamw {} weight_decay: 0.1", "accumulate: 2");
-  for (const int workers : {1, 2, 3}) {
-    if (kSanitized && workers < 3) continue;
-    const std::string whole = Digest(absl::StrCat("whole", workers), workers);
-    for (const int servers : {1, 2, 3}) {
-      if (kSanitized && servers < 3) continue;
-      EXPECT_EQ(Digest(absl::StrCat("served", workers, servers), workers + servers,
-                       {"--sync=bsp", absl::StrCat("--servers=", servers)}),
-                whole)
-          << workers << " and " << servers;
-    }
-  }
-  // Their parts of the optimizer's state are files' as others' are.
   Digest("parts", 5, {"--sync=bsp", "--servers=2", "--steps=4"});
   const ToolResult resumed =
       folder_.Train("parts", {"--ranks=4", "--sync=bsp", "--servers=1", "--resume=latest"});
   EXPECT_THAT(resumed.out, HasSubstr(Digest("straight", 3)));
   EXPECT_THAT(resumed.out, Not(HasSubstr("not with the same bits")));
-  Digest("async", 3, {"--sync=async", "--servers=1"});
 }
 
 // Processes, of which each has its own memory.
@@ -475,23 +409,6 @@ TEST_F(Server, PlanSaysHow) {
   EXPECT_THAT(how("--wire=F32"), Not(HasSubstr(sent[0].str())));
   // Among all precisions, too.
   EXPECT_THAT(narrow, ContainsRegex(absl::StrCat("\"F32\":[^}]*\"sent\":", sent[1].str(), "}")));
-}
-
-TEST_F(Server, RefusesWhatItDoesNotDo) {
-  const auto refused = [&](const std::vector<std::string>& arguments, const std::string& message) {
-    std::vector<std::string> all = arguments;
-    all.insert(all.end(), {"--ranks=2", "--sync=async"});
-    const ToolResult result = folder_.Train("refused", all);
-    EXPECT_EQ(result.exit_code, 2);
-    EXPECT_THAT(result.err,
-                HasSubstr(absl::StrCat("--sync=async: parameter server, async: ", message)));
-  };
-  Write("adam {}");
-  for (const char* const gate :
-       {"--set=loss_scale.dynamic.initial=8", "--set=optimizer.clip_norm=1"}) {
-    refused({"--precision=F16", gate},
-            "gradients that a rank clips or skips itself travel without the loss's scale");
-  }
 }
 
 }  // namespace
