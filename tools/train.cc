@@ -63,8 +63,7 @@ ABSL_FLAG(std::string, page_activations, "",
           "trainer's, or F32.");
 ABSL_FLAG(std::string, planner, "auto",
           "Paging planner for nets larger than --device_memory: auto (fastest predicted plan), "
-          "geeps (GeePS's algorithm), naive (no copy overlaps a layer), none (too large a net is "
-          "an error).");
+          "geeps (GeePS's algorithm), none (too large a net is an error).");
 ABSL_FLAG(bool, autotune, true,
           "Measure a GPU's algorithms at the start.  Off: use its libraries' recommendations.");
 ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun or srun.");

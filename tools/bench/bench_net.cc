@@ -20,7 +20,7 @@ ABSL_FLAG(bool, digest, false, "Print the digest of the weights at the end (one 
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or sim.");
 ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
 ABSL_FLAG(std::string, planner, "auto",
-          "Paging planner for nets larger than --device_memory: auto, geeps, naive, or none (an "
+          "Paging planner for nets larger than --device_memory: auto, geeps, or none (an "
           "error).");
 ABSL_FLAG(int, threads, 0, "Threads of each rank.  0: cores / ranks on this host.");
 ABSL_FLAG(bool, autotune, true,

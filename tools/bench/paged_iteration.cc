@@ -2,16 +2,23 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/training/model/page_speeds.h"
 #include "memory/pager/pager.h"
 #include "tools/bench/median.h"
 #include "tools/bench/slept_work.h"
-#include "tools/command_line/command_line.h"
 
 namespace gyre {
+namespace {
+
+const NamedPlanner kPlanners[] = {
+    {"auto", PlannerKind::kAuto}, {"geeps", PlannerKind::kGeeps}, {"naive", PlannerKind::kNaive}};
+
+}  // namespace
 
 absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const PagingPlan& plan,
                                           int rounds, const PagedOn& on) {
@@ -80,11 +87,12 @@ absl::StatusOr<double> ConvertBytesPerSecond(DType page_activations) {
 absl::StatusOr<std::vector<NamedPlanner>> PlannersNamed(const std::vector<std::string>& names) {
   std::vector<NamedPlanner> planners;
   for (const std::string& name : names) {
-    ASSIGN_OR_RETURN(const PlannerKind kind, PlannerNamed("planners", name));
-    if (kind == PlannerKind::kNone) {
-      return absl::InvalidArgumentError("--planners=none: nothing is paged; see resident_ms");
+    const auto known = std::ranges::find(kPlanners, name, &NamedPlanner::name);
+    if (known == std::end(kPlanners)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--planners=", name, ": expected auto, geeps or naive"));
     }
-    planners.push_back({name, kind});
+    planners.push_back(*known);
   }
   return planners;
 }

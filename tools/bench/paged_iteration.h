@@ -25,7 +25,8 @@ absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const Paging
 // Bytes of F32 a second that one thread converts.  Precondition: a type of 16 bits.
 absl::StatusOr<double> ConvertBytesPerSecond(DType page_activations);
 
-// Parses --planners.  Errors: InvalidArgument for an unknown planner, or one that pages nothing.
+// Parses --planners: auto, geeps and naive, the baseline, which no run can choose.
+// Errors: InvalidArgument.
 struct NamedPlanner {
   std::string name;
   PlannerKind kind = PlannerKind::kAuto;

@@ -255,10 +255,9 @@ absl::StatusOr<DType> TypeNamed(absl::string_view flag, absl::string_view name,
 absl::StatusOr<PlannerKind> PlannerNamed(absl::string_view flag, const std::string& name) {
   if (name == "auto") return PlannerKind::kAuto;
   if (name == "geeps") return PlannerKind::kGeeps;
-  if (name == "naive") return PlannerKind::kNaive;
   if (name == "none") return PlannerKind::kNone;
   return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, "=", name, ": expected auto, geeps, naive or none"));
+      absl::StrCat("--", flag, "=", name, ": expected auto, geeps or none"));
 }
 
 absl::Status CheckEnding(absl::string_view flag, const std::string& path,

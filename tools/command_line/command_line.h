@@ -82,7 +82,7 @@ absl::StatusOr<std::vector<size_t>> ParseSizes(absl::string_view flag, absl::str
 // The element of `types` with this name.
 absl::StatusOr<DType> TypeNamed(absl::string_view flag, absl::string_view name,
                                 std::initializer_list<DType> types);
-// "auto", "geeps", "naive" or "none".
+// "auto", "geeps" or "none".
 absl::StatusOr<PlannerKind> PlannerNamed(absl::string_view flag, const std::string& name);
 // Checks that a file's name ends in one of `endings`.
 absl::Status CheckEnding(absl::string_view flag, const std::string& path,

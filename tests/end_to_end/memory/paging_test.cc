@@ -87,7 +87,6 @@ struct Case {
 const Case kCases[] = {
     {"Convolutions", kConvolutions, ""},
     {"ConvolutionsInBF16", kConvolutions, " accumulate: 2", {"--precision=BF16"}},
-    {"ConvolutionsNaively", kConvolutions, "", {"--planner=naive"}},
     {"RecurrentInF16",
      kRecurrent,
      " loss_scale { dynamic { initial: 16777216 } }",
@@ -310,10 +309,10 @@ TEST(PagingTold, PlanBatchAndRun) {
   EXPECT_GT(folder.Metrics("paged", "iteration_seconds").at(0),
             folder.Metrics("paged", "stalled_seconds").at(0));
   EXPECT_EQ(folder.Metrics("paged", "expected_iteration_seconds").size(), 1);
-  const ToolResult naive =
-      folder.Train("naive", on_sim("400K", {"--steps=30", "--planner=naive"}));  // times nothing
-  EXPECT_THAT(naive.out, AllOf(HasSubstr("(by FLOPs alone"), Not(HasSubstr("expected"))));
-  EXPECT_EQ(folder.Metrics("naive", "expected_iteration_seconds").size(), 0);
+  const ToolResult geeps =
+      folder.Train("geeps", on_sim("400K", {"--steps=30", "--planner=geeps"}));  // times nothing
+  EXPECT_THAT(geeps.out, AllOf(HasSubstr("(by FLOPs alone"), Not(HasSubstr("expected"))));
+  EXPECT_EQ(folder.Metrics("geeps", "expected_iteration_seconds").size(), 0);
 }
 
 }  // namespace

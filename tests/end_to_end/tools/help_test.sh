@@ -62,7 +62,7 @@ done
 refuses '--rounds=-1: expected 0 or more' bench_net --net=$net --rounds=-1
 refuses '--steps=0: expected 1 or more' bench_net --net=$net --steps=0
 refuses '--batch=0: expected 1 or more' bench_net --net=$net --batch=0
-refuses '--planner=fast: expected auto, geeps, naive or none' bench_net --net=$net --planner=fast
+refuses '--planner=naive: expected auto, geeps or none' bench_net --net=$net --planner=naive
 refuses '--batch=0: expected 1 or more' bench_layers --net=$net --batch=0
 refuses '--batch=1: expected 2 or more' bench_scaling --net=$net --ranks=2 --batch=1
 refuses '--compute_ms=-1: expected 0 or more' bench_scaling --net=$net --compute_ms=-1
@@ -73,8 +73,7 @@ refuses '--layer_ms=0: expected a number above 0' bench_paging --layer_ms=0
 refuses '--plan_steps=2: expected 4 or more' bench_paging --plan_steps=2
 refuses '--copy_gb_s=0: expected a number above 0' bench_paging_nets --copy_gb_s=0
 for tool in bench_paging bench_paging_nets; do
-  refuses '--planners=fast: expected auto, geeps, naive or none' $tool --planners=auto,fast
-  refuses '--planners=none: nothing is paged' $tool --planners=none
+  refuses '--planners=none: expected auto, geeps or naive' $tool --planners=auto,none
 done
 for tool in bench_net bench_scaling bench_submit; do
   [[ $tool == bench_submit ]] && with=() || with=(--net=$net)
