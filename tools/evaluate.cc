@@ -9,8 +9,12 @@
 #include "engine/training/model/fold_batch_norm.h"
 #include "engine/training/model/weights.h"
 #include "engine/training/step/evaluation.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/devices.h"
+#include "tools/command_line/flag_values.h"
+#include "tools/command_line/flags.h"
 #include "tools/command_line/process.h"
+#include "tools/command_line/ranks.h"
+#include "tools/command_line/run_files.h"
 
 ABSL_FLAG(std::string, trainer, "", "Text file of the trainer, which names the net and the data.");
 ABSL_FLAG(std::string, weights, "",

@@ -7,8 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/count_text.h"
 #include "engine/training/model/weights.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/flag_values.h"
+#include "tools/command_line/flags.h"
 #include "tools/command_line/process.h"
+#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(std::string, weights, "",
           "A run's folder (its newest checkpoint), a checkpoint's, or a safetensors file.");

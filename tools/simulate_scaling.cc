@@ -11,7 +11,9 @@
 #include "absl/strings/str_format.h"
 #include "distributed/scaling/scaling.h"
 #include "engine/data/files/atomic_file.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/flag_values.h"
+#include "tools/command_line/flags.h"
+#include "tools/command_line/ranks.h"
 #include "tools/scaling/scaling_flags.h"
 #include "tools/scaling/scaling_picture.h"
 

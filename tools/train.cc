@@ -23,8 +23,12 @@
 #include "engine/training/feed/assumed_data.h"
 #include "engine/training/feed/sent_data.h"
 #include "engine/training/run/trainer.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/devices.h"
+#include "tools/command_line/flag_values.h"
+#include "tools/command_line/flags.h"
 #include "tools/command_line/process.h"
+#include "tools/command_line/ranks.h"
+#include "tools/command_line/run_files.h"
 #include "tools/command_line/signals.h"
 
 ABSL_FLAG(std::string, trainer, "", "Text file of the trainer, which names the net and the data.");

@@ -22,7 +22,9 @@
 #include "distributed/transport/mpi_error.h"
 #include "engine/data/files/atomic_file.h"
 #include "engine/runtime/check.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/flag_values.h"
+#include "tools/command_line/flags.h"
+#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(
     std::string, algorithms, "",

@@ -17,7 +17,9 @@
 #include "engine/runtime/primitives/converting/convert.h"
 #include "tools/bench/device_peaks.h"
 #include "tools/bench/median.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/flag_values.h"
+#include "tools/command_line/flags.h"
+#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(int, threads, 1, "Threads of the conversion and of the copy.");
 ABSL_FLAG(int, rounds, 15, "Rounds.  Each measures the copy, then every conversion.");

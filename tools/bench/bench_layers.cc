@@ -11,7 +11,11 @@
 #include "engine/training/net/infer/shape_inference.h"
 #include "tools/bench/device_peaks.h"
 #include "tools/bench/median.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/devices.h"
+#include "tools/command_line/flag_values.h"
+#include "tools/command_line/flags.h"
+#include "tools/command_line/process.h"
+#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(std::string, net, "", "Text file of the net.  Its layers get random numbers.");
 ABSL_FLAG(std::string, layer, "", "Measure only layers whose name contains this.");

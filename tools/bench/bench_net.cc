@@ -8,6 +8,10 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "tools/bench/step_bench.h"
+#include "tools/command_line/flag_values.h"
+#include "tools/command_line/flags.h"
+#include "tools/command_line/process.h"
+#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(std::string, net, "", "Text file of the net.  It gets random images and labels.");
 ABSL_FLAG(int, batch, 64, "Samples a step, over all ranks.");

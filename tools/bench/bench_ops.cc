@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tools/bench/op_bench.h"
+#include "tools/command_line/flags.h"
+#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(std::string, nets, "",
           "Text files of nets, each with a batch: a.textproto:64,b.textproto:128.");

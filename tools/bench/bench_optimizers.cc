@@ -22,7 +22,10 @@
 #include "engine/training/optimizers/optimizer.h"
 #include "tools/bench/device_peaks.h"
 #include "tools/bench/median.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/flag_values.h"
+#include "tools/command_line/flags.h"
+#include "tools/command_line/process.h"
+#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(std::string, optimizer, "adam", "sgd (momentum 0.9), adam or adamw (decay 0.01).");
 ABSL_FLAG(std::string, precision, "F32",

@@ -17,7 +17,9 @@
 #include "absl/strings/str_cat.h"
 #include "memory/planner/paging_plan.h"
 #include "tools/bench/paged_iteration.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/flag_values.h"
+#include "tools/command_line/flags.h"
+#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(int, layers, 64, "Layers of the net.");
 ABSL_FLAG(int, layer_kib, 256,

@@ -11,7 +11,9 @@
 #include "engine/training/model/model.h"
 #include "models/schema/parse.h"
 #include "tools/bench/paged_iteration.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/flag_values.h"
+#include "tools/command_line/flags.h"
+#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(std::vector<std::string>, nets,
           (std::vector<std::string>{"models/adamlike/net.textproto",

@@ -18,7 +18,11 @@
 #include "engine/training/step/training_step.h"
 #include "tools/bench/median.h"
 #include "tools/bench/slept_work.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/devices.h"
+#include "tools/command_line/flag_values.h"
+#include "tools/command_line/flags.h"
+#include "tools/command_line/process.h"
+#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(std::string, net, "", "Text file of the net.");
 ABSL_FLAG(int, batch, 64, "Samples a step, over all ranks.");

@@ -16,7 +16,11 @@
 #include "engine/runtime/device/buffer.h"
 #include "tools/bench/median.h"
 #include "tools/bench/slept_work.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/devices.h"
+#include "tools/command_line/flag_values.h"
+#include "tools/command_line/flags.h"
+#include "tools/command_line/process.h"
+#include "tools/command_line/ranks.h"
 #include "tools/scaling/net_workload.h"
 
 ABSL_FLAG(std::string, net, "",

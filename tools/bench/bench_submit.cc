@@ -10,7 +10,9 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/flag_values.h"
+#include "tools/command_line/flags.h"
+#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(std::string, allreduce, "auto", "Algorithm by which ranks sum.");
 ABSL_FLAG(std::string, bytes, "4096,65536,1048576,4194304,16777216,67108864",

@@ -12,7 +12,7 @@
 #include "engine/runtime/primitives/cuda/trial_bench.h"
 #include "models/schema/parse.h"
 #include "tools/bench/bench_kernels.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/devices.h"
 
 namespace gyre {
 

@@ -8,7 +8,7 @@
 
 #include "engine/training/step/training_step.h"
 #include "tools/bench/device_peaks.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/devices.h"
 
 namespace gyre {
 

@@ -1,5 +1,7 @@
-// flags.cc: ParseFlags of command_line.h, over Abseil's flags.  Abseil's own parser ends the
+// flags.cc: ParseFlags, over Abseil's flags.  Abseil's own parser ends the
 // program with 1, for --help too, and prints once a rank.
+
+#include "tools/command_line/flags.h"
 
 #include <cstdint>
 #include <cstdio>
@@ -17,7 +19,7 @@
 #include "distributed/transport/launcher.h"
 #include "engine/runtime/version.h"
 #include "models/schema/describe.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/flag_values.h"
 #include "tools/command_line/help.h"
 #include "tools/command_line/process.h"
 

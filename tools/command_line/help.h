@@ -7,7 +7,7 @@
 
 #include "absl/flags/commandlineflag.h"
 #include "absl/strings/string_view.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/flags.h"
 
 namespace gyre {
 

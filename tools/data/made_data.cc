@@ -4,8 +4,9 @@
 #include <cstdio>
 
 #include "engine/runtime/random.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/flags.h"
 #include "tools/command_line/process.h"
+#include "tools/command_line/ranks.h"
 #include "tools/data/new_folder.h"
 
 namespace gyre {

@@ -9,7 +9,7 @@
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/flags.h"
 
 namespace gyre {
 

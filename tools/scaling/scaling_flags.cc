@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/data/files/text_file.h"
 #include "engine/runtime/check.h"
-#include "tools/command_line/command_line.h"
+#include "tools/command_line/flag_values.h"
 #include "tools/scaling/net_workload.h"
 
 ABSL_FLAG(std::string, net, "",

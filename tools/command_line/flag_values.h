@@ -1,0 +1,61 @@
+// flag_values.h: reads and checks the values of flags.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/runtime/dtype.h"
+#include "memory/planner/paging_plan.h"
+
+namespace gyre {
+
+// Parses bytes, as in 1048576, 64M (2^20), 1.5G or 2e9.  `flag` is its name with --.
+// Errors: InvalidArgument naming the flag.
+absl::StatusOr<size_t> ParseBytes(absl::string_view flag, absl::string_view text);
+
+// Separates the values of each --set in the flag's value.  No argument can hold it.
+inline constexpr char kBetweenSets = '\0';
+// The values of each --set.
+std::vector<std::string> SplitSet(absl::string_view flag);
+
+// Checks of the values of --`flag`.  Errors: InvalidArgument naming the flag and its value.
+
+// Numbers, each above 0.
+absl::StatusOr<std::vector<double>> PositiveNumbers(absl::string_view flag,
+                                                    const std::vector<std::string>& texts);
+struct FlagNumber {
+  absl::string_view flag;
+  double value;
+};
+absl::Status CheckLeast(double least, std::initializer_list<FlagNumber> numbers);
+absl::Status CheckPositive(std::initializer_list<FlagNumber> numbers);
+// Sizes with commas, each of at least one element of `type`.
+absl::StatusOr<std::vector<size_t>> ParseSizes(absl::string_view flag, absl::string_view text,
+                                               DType type);
+// The element of `types` with this name.
+absl::StatusOr<DType> TypeNamed(absl::string_view flag, absl::string_view name,
+                                std::initializer_list<DType> types);
+// "auto", "geeps" or "none".
+absl::StatusOr<PlannerKind> PlannerNamed(absl::string_view flag, const std::string& name);
+// Checks that a file's name ends in one of `endings`.
+absl::Status CheckEnding(absl::string_view flag, const std::string& path,
+                         std::initializer_list<absl::string_view> endings);
+
+// For a flag about paging.  Checks that `device`, the value of --device, pages.
+absl::Status CheckPages(absl::string_view flag, const std::string& device);
+
+struct PageStorage {
+  size_t host_bytes = ~size_t{0};
+  std::string folder;  // of a file for pages beyond host_bytes
+};
+// From the values of --device, --host_memory and --page_folder.  An empty page_folder means
+// DefaultPageFolder(default_folder).  Errors: InvalidArgument and DefaultPageFolder's.
+absl::StatusOr<PageStorage> ParsePageStorage(const std::string& device,
+                                             absl::string_view host_memory,
+                                             const std::string& page_folder,
+                                             const std::string& default_folder);
+
+}  // namespace gyre

@@ -1,0 +1,26 @@
+// run_files.h: reads the files of a run, with what flags override in them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "distributed/process_group.h"
+#include "models/schema/parse.h"
+
+namespace gyre {
+
+// The trainer's and the net's files, with --set and short flags applied.
+struct ConfigFiles {
+  Parsed<TrainerConfig> trainer;
+  Parsed<NetConfig> net;
+  AllreduceChoice allreduce;  // of `distributed`
+};
+// `device` is the --device that sums gradients, or "".  `spellings` has the overrides that short
+// flags are.  `ranks` counts the ranks that are threads of this process.
+absl::StatusOr<ConfigFiles> ReadFiles(const std::string& trainer_path,
+                                      const std::vector<std::string>& overrides,
+                                      const std::string& device, const Spellings& spellings,
+                                      int ranks);
+
+}  // namespace gyre
