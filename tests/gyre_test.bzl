@@ -6,6 +6,8 @@ load("//third_party:cc.bzl", "cc_binary", "cc_library", "cc_test")
 _COPTS = ["-Wno-maybe-uninitialized"]
 # Tags of a test that gains nothing from a sanitizer; why stands beside them.
 UNSANITIZED = ["noasan", "notsan"]
+# Tag of a test that takes minutes to say at random what a shorter one says by rows: `tools/test --long`.
+LONG = ["long"]
 _DEPS = ["//tests:main", "//third_party:gtest"]
 
 def gyre_test(name, srcs, deps = [], ranks = None, size = "small", data = [], args = [], **kwargs):
