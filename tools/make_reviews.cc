@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/random.h"
+#include "tools/command_line/flag_values.h"
 #include "tools/data/made_data.h"
 #include "tools/data/new_folder.h"
 
@@ -152,11 +153,11 @@ absl::Status WriteAll(const std::string& folder) {
 absl::Status Check() {
   for (const auto& [flag, count] : {std::pair("train", absl::GetFlag(FLAGS_train)),
                                     std::pair("test", absl::GetFlag(FLAGS_test))}) {
-    RETURN_IF_ERROR(CheckFlag(count >= 2 && count <= 1'000'000, flag, count, "2 to 1000000"));
+    RETURN_IF_ERROR(CheckValue(count >= 2 && count <= 1'000'000, flag, count, "2 to 1000000"));
   }
   const double negated = absl::GetFlag(FLAGS_negated), sentences = absl::GetFlag(FLAGS_sentences);
-  RETURN_IF_ERROR(CheckFlag(negated >= 0 && negated <= 1, "negated", negated, "0 to 1"));
-  return CheckFlag(sentences >= 1 && sentences <= 1000, "sentences", sentences, "1 to 1000");
+  RETURN_IF_ERROR(CheckValue(negated >= 0 && negated <= 1, "negated", negated, "0 to 1"));
+  return CheckValue(sentences >= 1 && sentences <= 1000, "sentences", sentences, "1 to 1000");
 }
 
 std::string Made() {

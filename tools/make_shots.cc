@@ -21,6 +21,7 @@
 #include "engine/runtime/check.h"
 #include "engine/runtime/decimal.h"
 #include "engine/runtime/random.h"
+#include "tools/command_line/flag_values.h"
 #include "tools/data/made_data.h"
 #include "tools/data/new_folder.h"
 
@@ -191,12 +192,12 @@ absl::Status Check() {
         std::tuple("shot_steps", absl::GetFlag(FLAGS_shot_steps), 100, 1'000'000),
         std::tuple("points", absl::GetFlag(FLAGS_points), 1, 1000)}) {
     RETURN_IF_ERROR(
-        CheckFlag(got >= least && got <= most, flag, got, absl::StrCat(least, " to ", most)));
+        CheckValue(got >= least && got <= most, flag, got, absl::StrCat(least, " to ", most)));
   }
   const double share = absl::GetFlag(FLAGS_disrupted), difficulty = absl::GetFlag(FLAGS_difficulty);
-  RETURN_IF_ERROR(CheckFlag(share >= 0 && share <= 1, "disrupted", share, "0 to 1"));
-  return CheckFlag(difficulty > 0 && difficulty < 1e9, "difficulty", difficulty,
-                   "a number above 0");
+  RETURN_IF_ERROR(CheckValue(share >= 0 && share <= 1, "disrupted", share, "0 to 1"));
+  return CheckValue(difficulty > 0 && difficulty < 1e9, "difficulty", difficulty,
+                    "a number above 0");
 }
 
 std::string Made() {

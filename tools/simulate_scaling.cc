@@ -137,10 +137,8 @@ absl::Status Run() {
     return absl::InvalidArgumentError("--picture: expected two numbers or more of --rank_counts");
   }
   const double samples = absl::GetFlag(FLAGS_samples);
-  if (!(samples >= 0 && samples <= kMostSamples)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--samples=", samples, ": expected a number of samples"));
-  }
+  RETURN_IF_ERROR(CheckValue(samples >= 0 && samples <= kMostSamples, "samples", samples,
+                             "a number of samples"));
   const Printer printer(run.workload, absl::GetFlag(FLAGS_table));
   std::vector<ScalingLine> lines;
   for (const std::string& way : run.ways) {

@@ -148,12 +148,10 @@ absl::Status CheckWords() {
   constexpr std::string_view kSyncs[] = {"", "allreduce", "bsp", "ssp", "async"};
   constexpr std::string_view kPlaces[] = {"", "device", "host"};
   if (std::ranges::count(kSyncs, absl::AsciiStrToLower(sync)) == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--sync=", sync, ": expected allreduce, bsp, ssp or async"));
+    return WrongValue("sync", sync, "allreduce, bsp, ssp or async");
   }
   if (std::ranges::count(kPlaces, absl::AsciiStrToLower(place)) == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--server_memory=", place, ": expected device or host"));
+    return WrongValue("server_memory", place, "device or host");
   }
   return absl::OkStatus();
 }

@@ -6,25 +6,19 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <vector>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "distributed/collectives/algorithms/catalogue.h"
 #include "distributed/transport/mpi_error.h"
 #include "engine/data/files/atomic_file.h"
 #include "engine/runtime/check.h"
-#include "tools/command_line/flag_values.h"
-#include "tools/command_line/flags.h"
-#include "tools/command_line/ranks.h"
+#include "tools/bench/bench.h"
 
 ABSL_FLAG(
     std::string, algorithms, "",
@@ -41,8 +35,6 @@ ABSL_FLAG(std::string, label, "", "Name of this launch, for each row.");
 
 namespace gyre {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr char kUsage[] =
     "measures sums over ranks beside MPI_Allreduce.\n"
@@ -118,7 +110,7 @@ class Bench {
   std::map<std::string, double> MedianSeconds() {
     std::map<std::string, double> medians;
     for (TimedAlgorithm& timed : algorithms_) {
-      if (IsSelectable(timed.name)) medians[timed.name] = Quantile(timed.seconds, 0.5);
+      if (IsSelectable(timed.name)) medians[timed.name] = Median(timed.seconds);
     }
     return medians;
   }
@@ -149,11 +141,6 @@ class Bench {
   }
 
  private:
-  static double Quantile(std::vector<double>& values, double q) {
-    std::ranges::sort(values);
-    return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
-  }
-
   static bool Has(const TimedAlgorithm& timed, DType dtype) {
     return timed.collective != nullptr || IsComputeType(dtype);
   }
@@ -198,15 +185,15 @@ class Bench {
 
   absl::StatusOr<double> Time(TimedAlgorithm& timed, Tensor tensor, int sums) {
     RETURN_IF_ERROR(CheckMpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier"));
-    const Clock::time_point begin = Clock::now();
+    const BenchClock::time_point begin = BenchClock::now();
     for (int i = 0; i < sums; ++i) RETURN_IF_ERROR(Sum(timed, tensor));
-    return std::chrono::duration<double>(Clock::now() - begin).count() / sums;
+    return SecondsSince(begin) / sums;
   }
 
   void Print(DType dtype, size_t bytes, const std::string& label) {
     for (TimedAlgorithm& timed : algorithms_) {
       if (timed.seconds.empty()) continue;
-      const double median = Quantile(timed.seconds, 0.5);
+      const double median = Median(timed.seconds);
       nlohmann::ordered_json row = {{"benchmark", "allreduce"},
                                     {"algorithm", timed.name},
                                     {"ranks", communicator_->size()},
@@ -215,12 +202,11 @@ class Bench {
                                     {"median_us", median * 1e6},
                                     {"p10_us", Quantile(timed.seconds, 0.1) * 1e6},
                                     {"p90_us", Quantile(timed.seconds, 0.9) * 1e6}};
-      std::vector<double>& peer = algorithms_[0].seconds;
-      if (!peer.empty()) row["mpi_over_this"] = Quantile(peer, 0.5) / median;
+      const std::vector<double>& peer = algorithms_[0].seconds;
+      if (!peer.empty()) row["mpi_over_this"] = Median(peer) / median;
       if (!label.empty()) row["label"] = label;
-      std::printf("%s\n", row.dump().c_str());
+      PrintRow(row);
     }
-    std::fflush(stdout);
   }
 
   std::unique_ptr<Communicator> communicator_;
@@ -261,7 +247,7 @@ absl::Status Calibrate(const std::string& path, Bench& bench) {
 }
 
 absl::Status Run(Bench& bench) {
-  RETURN_IF_ERROR(CheckLeast(1, {{"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)}}));
+  RETURN_IF_ERROR(CheckLeast(1, {FLAGS_rounds}));
   ASSIGN_OR_RETURN(const DType wire, TypeNamed("wire", absl::GetFlag(FLAGS_wire),
                                                {DType::kF32, DType::kF16, DType::kBF16}));
   if (const std::string path = absl::GetFlag(FLAGS_calibrate); !path.empty()) {

@@ -6,20 +6,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/dtype.h"
 #include "engine/runtime/parallel/instruction_set.h"
 #include "engine/runtime/primitives/converting/convert.h"
+#include "tools/bench/bench.h"
 #include "tools/bench/device_peaks.h"
-#include "tools/bench/median.h"
-#include "tools/command_line/flag_values.h"
-#include "tools/command_line/flags.h"
-#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(int, threads, 1, "Threads of the conversion and of the copy.");
 ABSL_FLAG(int, rounds, 15, "Rounds.  Each measures the copy, then every conversion.");
@@ -85,25 +80,21 @@ absl::Status Measure(Stream& stream, int64_t n) {
       return absl::InternalError(absl::StrCat("element ", i, " is converted to another number"));
     }
   }
-  const nlohmann::ordered_json line = {
+  nlohmann::ordered_json line = {
       {"benchmark", "conversion"},
       {"from", std::string(DTypeName(kDTypeOf<From>))},
       {"to", std::string(DTypeName(kDTypeOf<To>))},
       {"elements", n},
       {"instruction_set", std::string(InstructionSetName(CurrentInstructionSet()))},
       {"threads", absl::GetFlag(FLAGS_threads)},
-      {"gb_per_s", Median(rates) / 1e9},
-      {"copy_share", Median(shares)},
-      {"copy_share_min", *std::min_element(shares.begin(), shares.end())},
-      {"copy_share_max", *std::max_element(shares.begin(), shares.end())}};
-  std::printf("%s\n", line.dump().c_str());
-  std::fflush(stdout);
+      {"gb_per_s", Median(rates) / 1e9}};
+  line.update(Spread("copy_share", shares));
+  PrintRow(line);
   return absl::OkStatus();
 }
 
 absl::Status Bench() {
-  RETURN_IF_ERROR(CheckLeast(1, {{"threads", 1.0 * absl::GetFlag(FLAGS_threads)},
-                                 {"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)}}));
+  RETURN_IF_ERROR(CheckLeast(1, {FLAGS_threads, FLAGS_rounds}));
   const auto device = NewCpuDevice({.threads = absl::GetFlag(FLAGS_threads)});
   ASSIGN_OR_RETURN(const auto stream, device->NewStream());
   for (const auto set : {InstructionSet::kAvx2, InstructionSet::kAvx512}) {
@@ -119,14 +110,9 @@ absl::Status Bench() {
   return absl::OkStatus();
 }
 
-int Main(int argc, char** argv) {
-  ParseFlags(argc, argv, kUsage, kGroups);
-  const absl::Status status = Bench();
-  if (!status.ok()) Fail(nullptr, status);
-  return 0;
-}
-
 }  // namespace
 }  // namespace gyre
 
-int main(int argc, char** argv) { return gyre::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return gyre::RunBench(argc, argv, gyre::kUsage, gyre::kGroups, gyre::Bench);
+}

@@ -3,19 +3,14 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/training/net/infer/shape_inference.h"
+#include "tools/bench/bench.h"
 #include "tools/bench/device_peaks.h"
-#include "tools/bench/median.h"
 #include "tools/command_line/devices.h"
-#include "tools/command_line/flag_values.h"
-#include "tools/command_line/flags.h"
 #include "tools/command_line/process.h"
-#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(std::string, net, "", "Text file of the net.  Its layers get random numbers.");
 ABSL_FLAG(std::string, layer, "", "Measure only layers whose name contains this.");
@@ -178,36 +173,32 @@ absl::Status BenchLayer(const NetSpec& net, const NetNode& node, const DeviceCho
     RETURN_IF_ERROR(bench.Measure(false).status());  // backward reads what forward left
     const double flops = backward ? node.spec.backward_flops : node.spec.forward_flops;
     const double bytes = bench.Bytes(backward);
-    std::vector<double> seconds, gemm_shares, copy_shares;
+    std::vector<double> ms, gemm_shares, copy_shares;
     for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
       ASSIGN_OR_RETURN(const DevicePeaks::Rates rates, peaks.Measure(stream));
       ASSIGN_OR_RETURN(const double took, bench.Measure(backward));
-      seconds.push_back(took);
+      ms.push_back(took * 1e3);
       gemm_shares.push_back(flops / took / rates.gemm_flops);
       copy_shares.push_back(bytes / took / (2 * rates.device_bytes));
     }
-    const double took = Median(seconds);
-    const nlohmann::ordered_json line = {
-        {"benchmark", "layer"},
-        {"net", absl::GetFlag(FLAGS_net)},
-        {"layer", node.config->name()},
-        {"type", TypeOf(net, node)},
-        {"direction", backward ? "backward" : "forward"},
-        {"precision", std::string(DTypeName(net.shape.compute))},
-        {"input", net.values[node.inputs[0]].shape.ToString()},
-        {"output", net.values[node.outputs[0]].shape.ToString()},
-        {"device", absl::GetFlag(FLAGS_device)},
-        {"threads", choice.threads},
-        {"rounds", seconds.size()},
-        {"ms", took * 1e3},
-        {"ms_min", *std::min_element(seconds.begin(), seconds.end()) * 1e3},
-        {"ms_max", *std::max_element(seconds.begin(), seconds.end()) * 1e3},
-        {"gflops", flops / took / 1e9},
-        {"gemm_share", Median(gemm_shares)},
-        {"gb_per_s", bytes / took / 1e9},
-        {"copy_share", Median(copy_shares)}};
-    std::printf("%s\n", line.dump().c_str());
-    std::fflush(stdout);
+    const double took = Median(ms) / 1e3;
+    nlohmann::ordered_json line = {{"benchmark", "layer"},
+                                   {"net", absl::GetFlag(FLAGS_net)},
+                                   {"layer", node.config->name()},
+                                   {"type", TypeOf(net, node)},
+                                   {"direction", backward ? "backward" : "forward"},
+                                   {"precision", std::string(DTypeName(net.shape.compute))},
+                                   {"input", net.values[node.inputs[0]].shape.ToString()},
+                                   {"output", net.values[node.outputs[0]].shape.ToString()},
+                                   {"device", absl::GetFlag(FLAGS_device)},
+                                   {"threads", choice.threads},
+                                   {"rounds", ms.size()}};
+    line.update(Spread("ms", ms));
+    line.update({{"gflops", flops / took / 1e9},
+                 {"gemm_share", Median(gemm_shares)},
+                 {"gb_per_s", bytes / took / 1e9},
+                 {"copy_share", Median(copy_shares)}});
+    PrintRow(line);
   }
   return absl::OkStatus();
 }
@@ -216,8 +207,7 @@ absl::Status Bench() {
   if (absl::GetFlag(FLAGS_net).empty()) {
     return absl::InvalidArgumentError("--net is missing; see --help");
   }
-  RETURN_IF_ERROR(CheckLeast(1, {{"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)},
-                                 {"batch", 1.0 * absl::GetFlag(FLAGS_batch)}}));
+  RETURN_IF_ERROR(CheckLeast(1, {FLAGS_rounds, FLAGS_batch}));
   ASSIGN_OR_RETURN(const DType dtype,
                    TypeNamed("precision", absl::GetFlag(FLAGS_precision),
                              {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}));
@@ -255,15 +245,10 @@ absl::Status Bench() {
                    absl::StrJoin(names, ", ")));
 }
 
-int Main(int argc, char** argv) {
-  LetWaitingThreadsSleep(argv);
-  ParseFlags(argc, argv, kUsage, kGroups);
-  const absl::Status status = Bench();
-  if (!status.ok()) Fail(nullptr, status);
-  return 0;
-}
-
 }  // namespace
 }  // namespace gyre
 
-int main(int argc, char** argv) { return gyre::Main(argc, argv); }
+int main(int argc, char** argv) {
+  gyre::LetWaitingThreadsSleep(argv);
+  return gyre::RunBench(argc, argv, gyre::kUsage, gyre::kGroups, gyre::Bench);
+}

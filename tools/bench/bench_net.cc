@@ -1,17 +1,11 @@
 // bench_net: how long a training step takes, against the matrix-multiplication peak of the same
 // device in the same minute.
 
-#include <cstdio>
-#include <iostream>
 #include <string>
 
-#include "absl/flags/flag.h"
-#include "absl/strings/str_cat.h"
+#include "tools/bench/bench.h"
 #include "tools/bench/step_bench.h"
-#include "tools/command_line/flag_values.h"
-#include "tools/command_line/flags.h"
 #include "tools/command_line/process.h"
-#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(std::string, net, "", "Text file of the net.  It gets random images and labels.");
 ABSL_FLAG(int, batch, 64, "Samples a step, over all ranks.");
@@ -35,15 +29,6 @@ ABSL_FLAG(bool, shard_optimizer, false, "Each of N ranks updates 1/N of the weig
 
 namespace gyre {
 namespace {
-
-// True while there is another round: for 0 rounds, once a line has come; says when it may come.
-bool AnotherRound(int round, int rounds) {
-  if (rounds > 0) return round < rounds;
-  std::puts(round == 0 ? "ready" : "done");
-  std::fflush(stdout);
-  std::string line;
-  return static_cast<bool>(std::getline(std::cin, line));
-}
 
 constexpr char kUsage[] =
     "measures training steps: SGD with momentum on random images.\n"
@@ -69,40 +54,16 @@ const std::vector<FlagGroup> kGroups = {
     {"Ranks", {"allreduce", "shard_optimizer"}},
 };
 
-// device: made here, and outlives the communication, which may use it.
-absl::Status Bench(ProcessGroup& communication, DeviceChoice& device) {
+absl::Status Bench(const Parsed<NetConfig>& net, const StepBenchOptions& options,
+                   ProcessGroup& communication, const DeviceChoice& device) {
   const int rounds = absl::GetFlag(FLAGS_rounds), steps = absl::GetFlag(FLAGS_steps);
-  if (absl::GetFlag(FLAGS_net).empty()) {
-    return absl::InvalidArgumentError("--net is missing; see --help");
-  }
   // Of several ranks, one alone has the standard input.
-  RETURN_IF_ERROR(CheckLeast(communication.size() > 1 ? 1 : 0, {{"rounds", 1.0 * rounds}}));
-  RETURN_IF_ERROR(CheckLeast(1, {{"steps", 1.0 * steps}}));
+  RETURN_IF_ERROR(CheckLeast(communication.size() > 1 ? 1 : 0, {FLAGS_rounds}));
   // Each rank needs a sample.
-  RETURN_IF_ERROR(CheckLeast(communication.size(), {{"batch", 1.0 * absl::GetFlag(FLAGS_batch)}}));
-  if (absl::GetFlag(FLAGS_shard_optimizer)) {
-    RETURN_IF_ERROR(Annotate(CheckHalves(absl::GetFlag(FLAGS_allreduce)), "--shard_optimizer"));
-  }
-  StepBenchOptions options;
-  ASSIGN_OR_RETURN(options.compute,
-                   TypeNamed("precision", absl::GetFlag(FLAGS_precision),
-                             {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}));
-  ASSIGN_OR_RETURN(options.planner, PlannerNamed("planner", absl::GetFlag(FLAGS_planner)));
+  RETURN_IF_ERROR(CheckLeast(communication.size(), {FLAGS_batch}));
   if (absl::GetFlag(FLAGS_digest) && communication.size() > 1) {
     return absl::InvalidArgumentError("--digest: of one rank alone");
   }
-  ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(absl::GetFlag(FLAGS_net)));
-  options.batch = absl::GetFlag(FLAGS_batch);
-  options.device.kind = absl::GetFlag(FLAGS_device);
-  options.device.tf32 = absl::GetFlag(FLAGS_tf32);
-  options.device.memory = absl::GetFlag(FLAGS_device_memory);
-  options.device.threads = absl::GetFlag(FLAGS_threads);
-  options.device.autotune = absl::GetFlag(FLAGS_autotune);
-  options.replay = absl::GetFlag(FLAGS_replay);
-  options.allreduce = absl::GetFlag(FLAGS_allreduce);
-  options.shard_optimizer = absl::GetFlag(FLAGS_shard_optimizer);
-  if (communication.size() > 1) options.device.communication = &communication;
-  ASSIGN_OR_RETURN(device, OpenDevice(options.device));
   ASSIGN_OR_RETURN(const auto bench, StepBench::Create(net, options, device, communication));
   RETURN_IF_ERROR(bench->Round(steps));
   bench->Forget();  // a warm-up
@@ -113,23 +74,44 @@ absl::Status Bench(ProcessGroup& communication, DeviceChoice& device) {
   if (absl::GetFlag(FLAGS_digest)) {
     ASSIGN_OR_RETURN(report["weights_sha256"], bench->Sha256OfWeights());
   }
-  std::printf("%s\n", report.dump().c_str());
+  PrintRow(report);
   return absl::OkStatus();
 }
 
-int Main(int argc, char** argv) {
-  LetWaitingThreadsSleep(argv);
-  ParseFlags(argc, argv, kUsage, kGroups);
-  DeviceChoice device;  // before the communication, which may use it
-  const auto ranks = JoinRanks({absl::GetFlag(FLAGS_allreduce)});
-  if (!ranks.ok()) Fail(nullptr, ranks.status());
-  ProcessGroup& communication = *ranks->front();
-  const absl::Status status = Bench(communication, device);
-  if (!status.ok()) Fail(&communication, status);
-  return 0;
+absl::Status Run() {
+  if (absl::GetFlag(FLAGS_net).empty()) {
+    return absl::InvalidArgumentError("--net is missing; see --help");
+  }
+  RETURN_IF_ERROR(CheckLeast(1, {FLAGS_steps}));
+  const std::string allreduce = absl::GetFlag(FLAGS_allreduce);
+  StepBenchOptions options = {.device = {.kind = absl::GetFlag(FLAGS_device),
+                                         .memory = absl::GetFlag(FLAGS_device_memory),
+                                         .threads = absl::GetFlag(FLAGS_threads),
+                                         .tf32 = absl::GetFlag(FLAGS_tf32),
+                                         .autotune = absl::GetFlag(FLAGS_autotune)},
+                              .batch = absl::GetFlag(FLAGS_batch),
+                              .replay = absl::GetFlag(FLAGS_replay),
+                              .allreduce = allreduce,
+                              .shard_optimizer = absl::GetFlag(FLAGS_shard_optimizer)};
+  ASSIGN_OR_RETURN(options.compute,
+                   TypeNamed("precision", absl::GetFlag(FLAGS_precision),
+                             {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}));
+  ASSIGN_OR_RETURN(options.planner, PlannerNamed("planner", absl::GetFlag(FLAGS_planner)));
+  ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(absl::GetFlag(FLAGS_net)));
+  ASSIGN_OR_RETURN(Ranks ranks, JoinRanks({allreduce}));
+  if (options.shard_optimizer) {
+    RETURN_IF_ERROR(Annotate(CheckHalves(allreduce), "--shard_optimizer"));
+  }
+  return RunRanks(std::move(ranks), options.device,
+                  [&](ProcessGroup& communication, const DeviceChoice& device) {
+                    return Bench(net, options, communication, device);
+                  });
 }
 
 }  // namespace
 }  // namespace gyre
 
-int main(int argc, char** argv) { return gyre::Main(argc, argv); }
+int main(int argc, char** argv) {
+  gyre::LetWaitingThreadsSleep(argv);
+  return gyre::RunBench(argc, argv, gyre::kUsage, gyre::kGroups, gyre::Run);
+}

@@ -1,15 +1,10 @@
 // bench_ops: every operation of nets, in every way that the device has for it, timed and compared.
 
-#include <chrono>
-#include <cstdio>
-
-#include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "tools/bench/bench.h"
 #include "tools/bench/op_bench.h"
-#include "tools/command_line/flags.h"
-#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(std::string, nets, "",
           "Text files of nets, each with a batch: a.textproto:64,b.textproto:128.");
@@ -42,8 +37,7 @@ absl::StatusOr<OpPrecision> ParsePrecision(absl::string_view name) {
     if (std::string(name) == DTypeName(dtype))
       return OpPrecision{.name = std::string(name), .dtype = dtype};
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--precisions=", name, ": expected F64, F32, TF32, F16 or BF16"));
+  return WrongValue("precisions", name, "F64, F32, TF32, F16 or BF16");
 }
 
 // Of all nets, each operation once.
@@ -52,10 +46,8 @@ absl::StatusOr<std::vector<OpSpec>> Operations() {
   for (absl::string_view part : absl::StrSplit(absl::GetFlag(FLAGS_nets), ',', absl::SkipEmpty())) {
     const std::pair<std::string, std::string> net = absl::StrSplit(part, absl::MaxSplits(':', 1));
     int batch = 0;
-    if (!absl::SimpleAtoi(net.second, &batch) || batch < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--nets=", part, ": expected FILE:BATCH with commas"));
-    }
+    const bool good = absl::SimpleAtoi(net.second, &batch) && batch >= 1;
+    RETURN_IF_ERROR(CheckValue(good, "nets", part, "FILE:BATCH with commas"));
     ASSIGN_OR_RETURN(const Parsed<NetConfig> parsed, ParseNet(net.first));
     ASSIGN_OR_RETURN(const std::vector<OpSpec> ops, OpsOf(parsed, batch));
     all.insert(all.end(), ops.begin(), ops.end());
@@ -65,8 +57,7 @@ absl::StatusOr<std::vector<OpSpec>> Operations() {
 }
 
 absl::Status Bench() {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
+  const BenchClock::time_point start = BenchClock::now();
   ASSIGN_OR_RETURN(const std::vector<OpSpec> ops, Operations());
   std::vector<OpPrecision> precisions;
   for (absl::string_view name : absl::StrSplit(absl::GetFlag(FLAGS_precisions), ',')) {
@@ -75,16 +66,13 @@ absl::Status Bench() {
   ASSIGN_OR_RETURN(DeviceChoice choice, OpenDevice({.kind = absl::GetFlag(FLAGS_device),
                                                     .threads = absl::GetFlag(FLAGS_threads)}));
   OpBench::Libraries libraries = OpBench::LibrariesOf(choice);
-  ASSIGN_OR_RETURN(const auto bench, OpBench::Create(std::move(choice), std::move(libraries),
-                                                     [](const nlohmann::ordered_json& row) {
-                                                       std::printf("%s\n", row.dump().c_str());
-                                                       std::fflush(stdout);
-                                                     }));
-  const std::chrono::seconds limit(absl::GetFlag(FLAGS_time_limit));
+  ASSIGN_OR_RETURN(const auto bench,
+                   OpBench::Create(std::move(choice), std::move(libraries), PrintRow));
+  const int limit_s = absl::GetFlag(FLAGS_time_limit);
   int left_out = 0;
   for (const OpPrecision& precision : precisions) {
     for (const OpSpec& op : ops) {
-      if (limit.count() > 0 && Clock::now() - start > limit) {
+      if (limit_s > 0 && SecondsSince(start) > limit_s) {
         ++left_out;
         continue;
       }
@@ -92,21 +80,16 @@ absl::Status Bench() {
     }
   }
   if (left_out > 0) {
-    const nlohmann::ordered_json row = {{"benchmark", "operations"}, {"left_out", left_out}};
-    std::printf("%s\n", row.dump().c_str());
+    PrintRow({{"benchmark", "operations"}, {"left_out", left_out}});
   }
   if (bench->wrong() + bench->refused() == 0) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(bench->wrong(), " results are wrong, ", bench->refused(),
                                           " ways refused: see \"right\" and \"refused\""));
 }
 
-int Main(int argc, char** argv) {
-  ParseFlags(argc, argv, kUsage, kGroups);
-  if (const absl::Status status = Bench(); !status.ok()) Fail(nullptr, status);
-  return 0;
-}
-
 }  // namespace
 }  // namespace gyre
 
-int main(int argc, char** argv) { return gyre::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return gyre::RunBench(argc, argv, gyre::kUsage, gyre::kGroups, gyre::Bench);
+}

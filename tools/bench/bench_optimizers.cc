@@ -5,27 +5,20 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <iostream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "engine/training/optimizers/optimizer.h"
+#include "tools/bench/bench.h"
 #include "tools/bench/device_peaks.h"
-#include "tools/bench/median.h"
-#include "tools/command_line/flag_values.h"
-#include "tools/command_line/flags.h"
 #include "tools/command_line/process.h"
-#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(std::string, optimizer, "adam", "sgd (momentum 0.9), adam or adamw (decay 0.01).");
 ABSL_FLAG(std::string, precision, "F32",
@@ -71,8 +64,7 @@ absl::StatusOr<OptimizerConfig> ReadOptimizer(const std::string& name) {
     config.mutable_adamw();
     config.set_weight_decay(0.01);
   } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--optimizer=", name, ": expected sgd, adam or adamw"));
+    return WrongValue("optimizer", name, "sgd, adam or adamw");
   }
   return config;
 }
@@ -84,8 +76,7 @@ absl::StatusOr<std::vector<int64_t>> ReadTensors(const std::string& text) {
     int64_t count = 1, elements = 0;
     if (numbers.size() > 2 || !absl::SimpleAtoi(numbers.back(), &elements) || elements < 1 ||
         !absl::SimpleAtoi(numbers.size() == 2 ? numbers[0] : "1", &count) || count < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--tensors=", part, ": expected ELEMENTS or COUNTxELEMENTS"));
+      return WrongValue("tensors", part, "ELEMENTS or COUNTxELEMENTS");
     }
     tensors.insert(tensors.end(), count, elements);
   }
@@ -177,31 +168,28 @@ class OptimizerBench {
       RETURN_IF_ERROR(optimizer_->Update(stream_, &scalars, parameters_));
       RETURN_IF_ERROR(stream_.Synchronize());
     }
-    seconds_.push_back(SecondsSince(start) / steps);
+    const double seconds = SecondsSince(start) / steps;
+    ms_.push_back(seconds * 1e3);
     copies_.push_back(copy);
-    shares_.push_back(bytes() / seconds_.back() / copy);
+    shares_.push_back(bytes() / seconds / copy);
     return absl::OkStatus();
   }
 
   void Forget() {
-    for (std::vector<double>* rounds : {&seconds_, &copies_, &shares_}) rounds->clear();
+    for (std::vector<double>* rounds : {&ms_, &copies_, &shares_}) rounds->clear();
   }
 
   nlohmann::ordered_json Report() const {
-    const auto [least, most] = std::ranges::minmax(seconds_);
-    const auto [least_share, most_share] = std::ranges::minmax(shares_);
-    return {{"elements", elements_},
-            {"tensors", parameters_.size()},
-            {"instruction_set", std::string(InstructionSetName(CurrentInstructionSet()))},
-            {"rounds", seconds_.size()},
-            {"ms", Median(seconds_) * 1e3},
-            {"ms_min", least * 1e3},
-            {"ms_max", most * 1e3},
-            {"gb_per_s", bytes() / Median(seconds_) / 1e9},
-            {"copy_gb_per_s", Median(copies_) / 1e9},
-            {"copy_share", Median(shares_)},
-            {"copy_share_min", least_share},
-            {"copy_share_max", most_share}};
+    nlohmann::ordered_json report = {
+        {"elements", elements_},
+        {"tensors", parameters_.size()},
+        {"instruction_set", std::string(InstructionSetName(CurrentInstructionSet()))},
+        {"rounds", ms_.size()}};
+    report.update(Spread("ms", ms_));
+    report.update(
+        {{"gb_per_s", bytes() / Median(ms_) / 1e6}, {"copy_gb_per_s", Median(copies_) / 1e9}});
+    report.update(Spread("copy_share", shares_));
+    return report;
   }
 
   absl::Status WriteValues(const std::string& path) const {
@@ -260,23 +248,14 @@ class OptimizerBench {
   std::vector<ParameterViews> parameters_;
   std::byte *scalars_ = nullptr, *from_ = nullptr, *to_ = nullptr;
   uint64_t updates_ = 0;
-  std::vector<double> seconds_, copies_, shares_;  // by round
+  std::vector<double> ms_, copies_, shares_;  // by round
 };
-
-// True while there is another round: for 0 rounds, once a line has come; says when it may come.
-bool AnotherRound(int round, int rounds) {
-  if (rounds > 0) return round < rounds;
-  std::puts(round == 0 ? "ready" : "done");
-  std::fflush(stdout);
-  std::string line;
-  return static_cast<bool>(std::getline(std::cin, line));
-}
 
 absl::Status Bench() {
   const int rounds = absl::GetFlag(FLAGS_rounds), steps = absl::GetFlag(FLAGS_steps);
   const int threads = absl::GetFlag(FLAGS_threads);
-  RETURN_IF_ERROR(CheckLeast(1, {{"threads", 1.0 * threads}, {"steps", 1.0 * steps}}));
-  RETURN_IF_ERROR(CheckLeast(0, {{"rounds", 1.0 * rounds}}));
+  RETURN_IF_ERROR(CheckLeast(1, {FLAGS_threads, FLAGS_steps}));
+  RETURN_IF_ERROR(CheckLeast(0, {FLAGS_rounds}));
   ASSIGN_OR_RETURN(const OptimizerConfig config, ReadOptimizer(absl::GetFlag(FLAGS_optimizer)));
   ASSIGN_OR_RETURN(const DType dtype, TypeNamed("precision", absl::GetFlag(FLAGS_precision),
                                                 {DType::kF32, DType::kF16, DType::kBF16}));
@@ -295,19 +274,15 @@ absl::Status Bench() {
                                  {"precision", absl::GetFlag(FLAGS_precision)},
                                  {"threads", threads}};
   line.update(bench.Report());
-  std::printf("%s\n", line.dump().c_str());
+  PrintRow(line);
   if (absl::GetFlag(FLAGS_values).empty()) return absl::OkStatus();
   return bench.WriteValues(absl::GetFlag(FLAGS_values));
-}
-
-int Main(int argc, char** argv) {
-  LetWaitingThreadsSleep(argv);
-  ParseFlags(argc, argv, kUsage, kGroups);
-  if (const absl::Status status = Bench(); !status.ok()) Fail(nullptr, status);
-  return 0;
 }
 
 }  // namespace
 }  // namespace gyre
 
-int main(int argc, char** argv) { return gyre::Main(argc, argv); }
+int main(int argc, char** argv) {
+  gyre::LetWaitingThreadsSleep(argv);
+  return gyre::RunBench(argc, argv, gyre::kUsage, gyre::kGroups, gyre::Bench);
+}

@@ -3,23 +3,17 @@
 // is slept, so that it and the copies do not take each other's core.
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "memory/planner/paging_plan.h"
+#include "tools/bench/bench.h"
 #include "tools/bench/paged_iteration.h"
-#include "tools/command_line/flag_values.h"
-#include "tools/command_line/flags.h"
-#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(int, layers, 64, "Layers of the net.");
 ABSL_FLAG(int, layer_kib, 256,
@@ -35,14 +29,8 @@ ABSL_FLAG(std::vector<std::string>, kappa, (std::vector<std::string>{"0.5", "1",
 ABSL_FLAG(std::vector<std::string>, capacity,
           (std::vector<std::string>{"0.25", "0.35", "0.5", "0.7"}),
           "Shares of the saved bytes that the device holds.");
-ABSL_FLAG(std::vector<std::string>, planners, {"auto"},
-          "Paging planners: auto, geeps (GeePS's algorithm), naive (no copy overlaps a layer).");
-ABSL_FLAG(std::string, page_activations, "F32",
-          "Type of layers' outputs while paged: F32, or F16 or BF16, which halve the bytes.");
-ABSL_FLAG(bool, replay, false, "Capture an iteration whole and replay it.");
 ABSL_FLAG(std::vector<std::string>, plan_steps, {},
           "Steps of unequal nets to plan without running.  Default: nets run.");
-ABSL_FLAG(int, rounds, 5, "Iterations, after a warm-up, whose median counts.");
 
 namespace gyre {
 namespace {
@@ -113,7 +101,7 @@ struct SyntheticNet {
   AccessTrace trace;  // and that is planned: with waking
   int layers = 0;
   double bytes = 0, forward = 0;  // of all layers; seconds
-  DType pages = DType::kF32;      // as what outputs are copied
+  PagingFlags flags;
 };
 
 // The least that an iteration can take.  When the last layer's forward begins what it leaves has a
@@ -165,18 +153,19 @@ absl::Status MeasurePlanner(const SyntheticNet& net, const NamedPlanner& named, 
   const auto least = static_cast<double>(FindLargestStep(net.trace, nullptr, planner).bytes);
   report.update({{"planner", name}, {"least_capacity", least / net.bytes}});
   PagingCosts costs = {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth};
-  if (net.pages != DType::kF32) {
-    ASSIGN_OR_RETURN(costs.convert_bytes_per_s, ConvertBytesPerSecond(net.pages));
+  if (net.flags.page_activations != DType::kF32) {
+    ASSIGN_OR_RETURN(costs.convert_bytes_per_s, ConvertBytesPerSecond(net.flags.page_activations));
   }
   const absl::StatusOr<PagingPlan> plan =
       PlanPaging(net.trace, costs,
                  {.capacity_bytes = static_cast<size_t>(share * net.bytes),
-                  .self_contained = absl::GetFlag(FLAGS_replay)},
+                  .self_contained = net.flags.replay},
                  planner);
   if (plan.ok()) {
-    ASSIGN_OR_RETURN(const double measured,
-                     RunPagedIterations(net.work, *plan, absl::GetFlag(FLAGS_rounds),
-                                        {.copies = bandwidth, .page_activations = net.pages}));
+    ASSIGN_OR_RETURN(
+        const double measured,
+        RunPagedIterations(net.work, *plan, net.flags.rounds,
+                           {.copies = bandwidth, .page_activations = net.flags.page_activations}));
     double runs = 0;
     for (const int step : plan->order) runs += net.work.steps[step].seconds;
     report.update({{"fetched_bytes", plan->fetched_bytes},
@@ -192,17 +181,15 @@ absl::Status MeasurePlanner(const SyntheticNet& net, const NamedPlanner& named, 
   } else if (!absl::IsResourceExhausted(plan.status())) {
     return plan.status();
   }
-  std::printf("%s\n", report.dump().c_str());
+  PrintRow(report);
   return absl::OkStatus();
 }
 
 // report: what says which net it is.
-absl::Status MeasureNet(AccessTrace work, int layers, const nlohmann::ordered_json& report,
-                        const std::vector<double>& kappas, const std::vector<double>& shares) {
-  SyntheticNet net = {.work = std::move(work), .trace = {}, .layers = layers};
-  ASSIGN_OR_RETURN(const auto planners, PlannersNamed(absl::GetFlag(FLAGS_planners)));
-  ASSIGN_OR_RETURN(net.pages, TypeNamed("page_activations", absl::GetFlag(FLAGS_page_activations),
-                                        {DType::kF32, DType::kF16, DType::kBF16}));
+absl::Status MeasureNet(AccessTrace work, int layers, const PagingFlags& flags,
+                        const nlohmann::ordered_json& report, const std::vector<double>& kappas,
+                        const std::vector<double>& shares) {
+  SyntheticNet net = {.work = std::move(work), .layers = layers, .flags = flags};
   for (int i = 0; i < layers; ++i) {
     net.work.steps[i].repeatable = absl::GetFlag(FLAGS_repeatable);
   }
@@ -210,17 +197,18 @@ absl::Status MeasureNet(AccessTrace work, int layers, const nlohmann::ordered_js
   for (int i = 0; i < layers; ++i) net.forward += net.work.steps[i].seconds;
   ASSIGN_OR_RETURN(const PagingPlan whole,
                    PlanPaging(net.work, {}, {.capacity_bytes = static_cast<size_t>(net.bytes)}));
-  ASSIGN_OR_RETURN(const double resident,
-                   RunPagedIterations(net.work, whole, absl::GetFlag(FLAGS_rounds), {}));
+  ASSIGN_OR_RETURN(const double resident, RunPagedIterations(net.work, whole, flags.rounds, {}));
   net.trace = WithWaking(net.work, resident);
-  for (TraceState& state : net.trace.states) state.may_narrow = net.pages != DType::kF32;
+  for (TraceState& state : net.trace.states)
+    state.may_narrow = net.flags.page_activations != DType::kF32;
   for (const double kappa : kappas) {
     for (const double share : shares) {
       const double bandwidth = net.bytes / (kappa * net.forward);
-      const double bound = Bound(net, share, (net.pages == DType::kF32 ? 1 : 2) * bandwidth);
+      const double bound =
+          Bound(net, share, (net.flags.page_activations == DType::kF32 ? 1 : 2) * bandwidth);
       nlohmann::ordered_json line = report;
       line.update({{"kappa", kappa}, {"capacity", share}});
-      for (const NamedPlanner& planner : planners) {
+      for (const NamedPlanner& planner : flags.planners) {
         RETURN_IF_ERROR(MeasurePlanner(net, planner, bandwidth, share, resident, bound, line));
       }
     }
@@ -229,11 +217,12 @@ absl::Status MeasureNet(AccessTrace work, int layers, const nlohmann::ordered_js
 }
 
 // Of nets of so many steps, half of them layers' forward, for each kappa and capacity.
-absl::Status MeasurePlanning(const std::vector<double>& steps, size_t bytes, double seconds,
-                             const std::vector<double>& kappas, const std::vector<double>& shares) {
+absl::Status MeasurePlanning(const std::vector<double>& steps, const PagingFlags& flags,
+                             size_t bytes, double seconds, const std::vector<double>& kappas,
+                             const std::vector<double>& shares) {
   for (const double count : steps) {
     const int layers = static_cast<int>(count / 2);
-    RETURN_IF_ERROR(CheckLeast(4, {{"plan_steps", count}}));
+    RETURN_IF_ERROR(CheckLeast(4, {FlagNumber("plan_steps", count)}));
     AccessTrace trace = UnequalLayers(/*seed=*/1, layers, bytes, seconds);
     double all = 0;
     for (const TraceState& state : trace.states) all += static_cast<double>(state.bytes);
@@ -241,21 +230,19 @@ absl::Status MeasurePlanning(const std::vector<double>& steps, size_t bytes, dou
     for (const double kappa : kappas) {
       for (const double share : shares) {
         const double bandwidth = all / (kappa * seconds * layers);
-        const auto start = std::chrono::steady_clock::now();
+        const BenchClock::time_point start = BenchClock::now();
         ASSIGN_OR_RETURN(
             const PagingPlan plan,
             PlanPaging(trace,
                        {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth},
                        {.capacity_bytes = static_cast<size_t>(share * all),
-                        .self_contained = absl::GetFlag(FLAGS_replay)}));
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-        const nlohmann::ordered_json report = {{"steps", trace.steps.size()},
-                                               {"repeatable", absl::GetFlag(FLAGS_repeatable)},
-                                               {"kappa", kappa},
-                                               {"capacity", share},
-                                               {"plan_seconds", took.count()},
-                                               {"predicted_ms", plan.seconds * 1000}};
-        std::printf("%s\n", report.dump().c_str());
+                        .self_contained = flags.replay}));
+        PrintRow({{"steps", trace.steps.size()},
+                  {"repeatable", absl::GetFlag(FLAGS_repeatable)},
+                  {"kappa", kappa},
+                  {"capacity", share},
+                  {"plan_seconds", SecondsSince(start)},
+                  {"predicted_ms", plan.seconds * 1000}});
       }
     }
   }
@@ -264,14 +251,11 @@ absl::Status MeasurePlanning(const std::vector<double>& steps, size_t bytes, dou
 
 absl::Status Run() {
   const int layers = absl::GetFlag(FLAGS_layers), kib = absl::GetFlag(FLAGS_layer_kib);
-  RETURN_IF_ERROR(CheckLeast(2, {{"layers", 1.0 * layers}}));
-  RETURN_IF_ERROR(CheckLeast(4, {{"layer_kib", 1.0 * kib}}));
-  if (kib % 4 != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--layer_kib=", kib, ": expected a multiple of 4"));
-  }
-  RETURN_IF_ERROR(CheckPositive({{"layer_ms", absl::GetFlag(FLAGS_layer_ms)}}));
-  RETURN_IF_ERROR(CheckLeast(1, {{"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)}}));
+  RETURN_IF_ERROR(CheckLeast(2, {FLAGS_layers}));
+  RETURN_IF_ERROR(CheckLeast(4, {FLAGS_layer_kib}));
+  RETURN_IF_ERROR(CheckValue(kib % 4 == 0, "layer_kib", kib, "a multiple of 4"));
+  RETURN_IF_ERROR(CheckPositive({FLAGS_layer_ms}));
+  ASSIGN_OR_RETURN(const PagingFlags flags, ReadPagingFlags());
   ASSIGN_OR_RETURN(const std::vector<double> kappas,
                    PositiveNumbers("kappa", absl::GetFlag(FLAGS_kappa)));
   ASSIGN_OR_RETURN(const std::vector<double> shares,
@@ -280,29 +264,23 @@ absl::Status Run() {
   const double seconds = absl::GetFlag(FLAGS_layer_ms) / 1000;
   ASSIGN_OR_RETURN(const std::vector<double> steps,
                    PositiveNumbers("plan_steps", absl::GetFlag(FLAGS_plan_steps)));
-  if (!steps.empty()) return MeasurePlanning(steps, bytes, seconds, kappas, shares);
+  if (!steps.empty()) return MeasurePlanning(steps, flags, bytes, seconds, kappas, shares);
   if (absl::GetFlag(FLAGS_unequal).empty()) {
-    return MeasureNet(EqualLayers(layers, bytes, seconds), layers, {}, kappas, shares);
+    return MeasureNet(EqualLayers(layers, bytes, seconds), layers, flags, {}, kappas, shares);
   }
   for (const std::string& text : absl::GetFlag(FLAGS_unequal)) {
     uint64_t seed = 0;
-    if (!absl::SimpleAtoi(text, &seed)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--unequal=", text, ": expected 0 or a positive number"));
-    }
-    RETURN_IF_ERROR(MeasureNet(UnequalLayers(seed, layers, bytes, seconds), layers,
+    RETURN_IF_ERROR(
+        CheckValue(absl::SimpleAtoi(text, &seed), "unequal", text, "0 or a positive number"));
+    RETURN_IF_ERROR(MeasureNet(UnequalLayers(seed, layers, bytes, seconds), layers, flags,
                                {{"unequal", seed}}, kappas, shares));
   }
   return absl::OkStatus();
 }
 
-int Main(int argc, char** argv) {
-  ParseFlags(argc, argv, kUsage, kGroups);
-  if (const absl::Status status = Run(); !status.ok()) Fail(nullptr, status);
-  return 0;
-}
-
 }  // namespace
 }  // namespace gyre
 
-int main(int argc, char** argv) { return gyre::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return gyre::RunBench(argc, argv, gyre::kUsage, gyre::kGroups, gyre::Run);
+}

@@ -2,18 +2,13 @@
 // plans them, copied at a given bandwidth; how long a step works follows from its FLOPs, and is
 // slept.
 
-#include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "absl/flags/flag.h"
 #include "engine/training/model/model.h"
 #include "models/schema/parse.h"
+#include "tools/bench/bench.h"
 #include "tools/bench/paged_iteration.h"
-#include "tools/command_line/flag_values.h"
-#include "tools/command_line/flags.h"
-#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(std::vector<std::string>, nets,
           (std::vector<std::string>{"models/adamlike/net.textproto",
@@ -23,16 +18,10 @@ ABSL_FLAG(std::vector<std::string>, nets,
 ABSL_FLAG(int, batch, 16, "Samples a step.");
 ABSL_FLAG(std::vector<std::string>, capacity, {"0.25"},
           "Shares of all states, each in memory of its own, that the device holds.");
-ABSL_FLAG(std::vector<std::string>, planners, (std::vector<std::string>{"auto", "geeps"}),
-          "Paging planners: auto, geeps (GeePS's algorithm), naive (no copy overlaps a layer).");
 ABSL_FLAG(double, flops, 3e11, "FLOPs a second of steps.");
 ABSL_FLAG(double, copy_gb_s, 1.2, "10^9 bytes a second of copies, each way.");
 ABSL_FLAG(double, host_gb_s, 10,
           "10^9 bytes a second that a host optimizer reads and writes.  0: no such optimizer.");
-ABSL_FLAG(std::string, page_activations, "F32",
-          "Type of activations while paged: F32, or F16 or BF16, which halve the bytes.");
-ABSL_FLAG(bool, replay, false, "Capture an iteration whole and replay it.");
-ABSL_FLAG(int, rounds, 3, "Iterations, after a warm-up, whose median counts.");
 
 namespace gyre {
 namespace {
@@ -61,12 +50,10 @@ const std::vector<FlagGroup> kGroups = {
 // The nets' traces say what steps take at this rate (net_trace.cc).
 constexpr double kTracedFlops = 1e11;
 
-absl::Status MeasureNet(const std::string& path, const std::vector<double>& shares) {
-  ASSIGN_OR_RETURN(const auto planners, PlannersNamed(absl::GetFlag(FLAGS_planners)));
+absl::Status MeasureNet(const std::string& path, const PagingFlags& flags,
+                        const std::vector<double>& shares) {
+  const DType pages = flags.page_activations;
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(path));
-  ASSIGN_OR_RETURN(const DType pages,
-                   TypeNamed("page_activations", absl::GetFlag(FLAGS_page_activations),
-                             {DType::kF32, DType::kF16, DType::kBF16}));
   const Primitives primitives(DeviceKind::kSim, /*threads=*/1);
   ASSIGN_OR_RETURN(
       const ModelPlan plan,
@@ -80,12 +67,11 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
   const double bandwidth = 1e9 * absl::GetFlag(FLAGS_copy_gb_s);
   const double host_bandwidth = 1e9 * absl::GetFlag(FLAGS_host_gb_s);
   for (TraceStep& step : work.steps) step.host_bytes *= host_bandwidth > 0 ? 1 : 0;
-  const int rounds = absl::GetFlag(FLAGS_rounds);
   ASSIGN_OR_RETURN(const PagingPlan whole, PlanPaging(work, {}, {.capacity_bytes = 2 * all}));
-  ASSIGN_OR_RETURN(const double resident, RunPagedIterations(work, whole, rounds, {}));
+  ASSIGN_OR_RETURN(const double resident, RunPagedIterations(work, whole, flags.rounds, {}));
   const AccessTrace trace = WithWaking(work, resident);
   for (const double share : shares) {
-    for (const auto& [name, planner] : planners) {
+    for (const auto& [name, planner] : flags.planners) {
       nlohmann::ordered_json line = {
           {"net", net.message->name()}, {"batch", absl::GetFlag(FLAGS_batch)},
           {"all_bytes", all},           {"planned_bytes", plan.train->memory.device_bytes},
@@ -100,10 +86,10 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
       const auto paged =
           PlanPaging(trace, costs,
                      {.capacity_bytes = static_cast<size_t>(share * static_cast<double>(all)),
-                      .self_contained = absl::GetFlag(FLAGS_replay)},
+                      .self_contained = flags.replay},
                      planner);
       if (paged.ok()) {
-        ASSIGN_OR_RETURN(const double measured, RunPagedIterations(work, *paged, rounds,
+        ASSIGN_OR_RETURN(const double measured, RunPagedIterations(work, *paged, flags.rounds,
                                                                    {.copies = bandwidth,
                                                                     .host_steps = host_bandwidth,
                                                                     .page_activations = pages}));
@@ -118,34 +104,28 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
       } else if (!absl::IsResourceExhausted(paged.status())) {
         return paged.status();
       }
-      std::printf("%s\n", line.dump().c_str());
-      std::fflush(stdout);
+      PrintRow(line);
     }
   }
   return absl::OkStatus();
 }
 
 absl::Status Run() {
-  RETURN_IF_ERROR(CheckLeast(1, {{"batch", 1.0 * absl::GetFlag(FLAGS_batch)},
-                                 {"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)}}));
-  RETURN_IF_ERROR(CheckPositive(
-      {{"flops", absl::GetFlag(FLAGS_flops)}, {"copy_gb_s", absl::GetFlag(FLAGS_copy_gb_s)}}));
-  RETURN_IF_ERROR(CheckLeast(0, {{"host_gb_s", absl::GetFlag(FLAGS_host_gb_s)}}));
+  ASSIGN_OR_RETURN(const PagingFlags flags, ReadPagingFlags());
+  RETURN_IF_ERROR(CheckLeast(1, {FLAGS_batch}));
+  RETURN_IF_ERROR(CheckPositive({FLAGS_flops, FLAGS_copy_gb_s}));
+  RETURN_IF_ERROR(CheckLeast(0, {FLAGS_host_gb_s}));
   ASSIGN_OR_RETURN(const std::vector<double> shares,
                    PositiveNumbers("capacity", absl::GetFlag(FLAGS_capacity)));
   for (const std::string& path : absl::GetFlag(FLAGS_nets)) {
-    RETURN_IF_ERROR(MeasureNet(path, shares));
+    RETURN_IF_ERROR(MeasureNet(path, flags, shares));
   }
   return absl::OkStatus();
-}
-
-int Main(int argc, char** argv) {
-  ParseFlags(argc, argv, kUsage, kGroups);
-  if (const absl::Status status = Run(); !status.ok()) Fail(nullptr, status);
-  return 0;
 }
 
 }  // namespace
 }  // namespace gyre
 
-int main(int argc, char** argv) { return gyre::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return gyre::RunBench(argc, argv, gyre::kUsage, gyre::kGroups, gyre::Run);
+}

@@ -6,23 +6,18 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "engine/data/files/text_file.h"
 #include "engine/runtime/device/forwarding_stream.h"
 #include "engine/training/step/training_step.h"
-#include "tools/bench/median.h"
+#include "tools/bench/bench.h"
 #include "tools/bench/slept_work.h"
 #include "tools/command_line/devices.h"
-#include "tools/command_line/flag_values.h"
-#include "tools/command_line/flags.h"
 #include "tools/command_line/process.h"
-#include "tools/command_line/ranks.h"
 
 ABSL_FLAG(std::string, net, "", "Text file of the net.");
 ABSL_FLAG(int, batch, 64, "Samples a step, over all ranks.");
@@ -40,7 +35,6 @@ ABSL_FLAG(int, steps, 10, "Steps a round.");
 namespace gyre {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr char kUsage[] =
@@ -241,9 +235,9 @@ absl::Status Bench(const Parsed<NetConfig>& net, ProcessGroup& communication,
   const int steps = absl::GetFlag(FLAGS_steps);
   const auto milliseconds = [&](auto&& work, std::vector<double>& to) {
     RETURN_IF_ERROR(communication.Barrier());
-    const Clock::time_point start = Clock::now();
+    const BenchClock::time_point start = BenchClock::now();
     RETURN_IF_ERROR(work());
-    to.push_back(Seconds(Clock::now() - start).count() * 1000 / steps);
+    to.push_back(SecondsSince(start) * 1000 / steps);
     return absl::OkStatus();
   };
   std::vector<double> alone_ms, step_ms, sum_ms;
@@ -255,21 +249,19 @@ absl::Status Bench(const Parsed<NetConfig>& net, ProcessGroup& communication,
   }
   if (communication.rank() != 0) return absl::OkStatus();
   const double step = Median(step_ms), exposed = step - Median(alone_ms);
-  const nlohmann::ordered_json report = {
-      {"net", net.message->name()},
-      {"ranks", communication.size()},
-      {"batch", batch},
-      {"allreduce", communication.DescribeAllreduce()},
-      {"buckets", together->model().train().plan().order.buckets.size()},
-      {"pieces", together->pieces()},
-      {"layers", layers},
-      {"samples_per_second", static_cast<double>(batch) * 1000 / step},
-      {"step_ms", step},
-      {"alone_ms", Median(alone_ms)},
-      {"sums_ms", Median(sum_ms)},
-      {"exposed_ms", exposed},
-      {"exposed_share", exposed / step}};
-  std::printf("%s\n", report.dump().c_str());
+  PrintRow({{"net", net.message->name()},
+            {"ranks", communication.size()},
+            {"batch", batch},
+            {"allreduce", communication.DescribeAllreduce()},
+            {"buckets", together->model().train().plan().order.buckets.size()},
+            {"pieces", together->pieces()},
+            {"layers", layers},
+            {"samples_per_second", static_cast<double>(batch) * 1000 / step},
+            {"step_ms", step},
+            {"alone_ms", Median(alone_ms)},
+            {"sums_ms", Median(sum_ms)},
+            {"exposed_ms", exposed},
+            {"exposed_share", exposed / step}});
   return absl::OkStatus();
 }
 
@@ -277,9 +269,8 @@ absl::Status Run() {
   if (absl::GetFlag(FLAGS_net).empty()) {
     return absl::InvalidArgumentError("--net is missing; see --help");
   }
-  RETURN_IF_ERROR(CheckLeast(1, {{"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)},
-                                 {"steps", 1.0 * absl::GetFlag(FLAGS_steps)}}));
-  RETURN_IF_ERROR(CheckLeast(0, {{"compute_ms", absl::GetFlag(FLAGS_compute_ms)}}));
+  RETURN_IF_ERROR(CheckLeast(1, {FLAGS_rounds, FLAGS_steps}));
+  RETURN_IF_ERROR(CheckLeast(0, {FLAGS_compute_ms}));
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(absl::GetFlag(FLAGS_net)));
   AllreduceChoice allreduce = {absl::GetFlag(FLAGS_allreduce)};
   if (const std::string path = absl::GetFlag(FLAGS_calibration); !path.empty()) {
@@ -288,7 +279,7 @@ absl::Status Run() {
   }
   ASSIGN_OR_RETURN(Ranks ranks, JoinRanks(allreduce, absl::GetFlag(FLAGS_ranks)));
   // Each rank needs a sample.
-  RETURN_IF_ERROR(CheckLeast(ranks.front()->size(), {{"batch", 1.0 * absl::GetFlag(FLAGS_batch)}}));
+  RETURN_IF_ERROR(CheckLeast(ranks.front()->size(), {FLAGS_batch}));
   return RunRanks(std::move(ranks),
                   {.kind = absl::GetFlag(FLAGS_device), .threads = absl::GetFlag(FLAGS_threads)},
                   [&](ProcessGroup& communication, const DeviceChoice& choice) {
@@ -296,14 +287,10 @@ absl::Status Run() {
                   });
 }
 
-int Main(int argc, char** argv) {
-  LetWaitingThreadsSleep(argv);
-  ParseFlags(argc, argv, kUsage, kGroups);
-  if (const absl::Status status = Run(); !status.ok()) Fail(nullptr, status);
-  return 0;
-}
-
 }  // namespace
 }  // namespace gyre
 
-int main(int argc, char** argv) { return gyre::Main(argc, argv); }
+int main(int argc, char** argv) {
+  gyre::LetWaitingThreadsSleep(argv);
+  return gyre::RunBench(argc, argv, gyre::kUsage, gyre::kGroups, gyre::Run);
+}

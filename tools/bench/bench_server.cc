@@ -4,23 +4,18 @@
 
 #include <chrono>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "distributed/parameter_server/parameter_server.h"
 #include "distributed/scaling/workload.h"
 #include "engine/runtime/device/buffer.h"
-#include "tools/bench/median.h"
+#include "tools/bench/bench.h"
 #include "tools/bench/slept_work.h"
 #include "tools/command_line/devices.h"
-#include "tools/command_line/flag_values.h"
-#include "tools/command_line/flags.h"
 #include "tools/command_line/process.h"
-#include "tools/command_line/ranks.h"
 #include "tools/scaling/net_workload.h"
 
 ABSL_FLAG(std::string, net, "",
@@ -48,7 +43,6 @@ ABSL_FLAG(int, steps, 4, "Iterations a round.");
 namespace gyre {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr int kMostMs = 1'000'000,
@@ -238,10 +232,10 @@ absl::Status Measure(Setting setting, ProcessGroup& group) {
     // As much is under way then as will be in the end.
     RETURN_IF_ERROR(step());
     RETURN_IF_ERROR(worker->Finish());
-    const Clock::time_point start = Clock::now();
+    const BenchClock::time_point start = BenchClock::now();
     for (int s = 0; s < steps; ++s) RETURN_IF_ERROR(step());
     RETURN_IF_ERROR(worker->Finish());
-    to.push_back(Seconds(Clock::now() - start).count() * 1000 / steps);
+    to.push_back(SecondsSince(start) * 1000 / steps);
     return absl::OkStatus();
   };
   std::vector<double> step_ms, compute_ms;
@@ -253,20 +247,18 @@ absl::Status Measure(Setting setting, ProcessGroup& group) {
   RETURN_IF_ERROR(worker->Stop());
   if (group.rank() != 0) return absl::OkStatus();
   const double step = Median(step_ms), compute = Median(compute_ms);
-  const nlohmann::ordered_json report = {{"device", absl::GetFlag(FLAGS_device)},
-                                         {"host_memory", in_host},
-                                         {"ranks", group.size()},
-                                         {"servers", setting.options.servers},
-                                         {"sync", setting.sync},
-                                         {"net", setting.workload.name},
-                                         {"layers", setting.workload.layers.size()},
-                                         {"tables", worker->tables()},
-                                         {"ratio", setting.ratio},
-                                         {"step_ms", step},
-                                         {"compute_ms", compute},
-                                         {"stall", (step - compute) / step}};
-  std::printf("%s\n", report.dump().c_str());
-  std::fflush(stdout);
+  PrintRow({{"device", absl::GetFlag(FLAGS_device)},
+            {"host_memory", in_host},
+            {"ranks", group.size()},
+            {"servers", setting.options.servers},
+            {"sync", setting.sync},
+            {"net", setting.workload.name},
+            {"layers", setting.workload.layers.size()},
+            {"tables", worker->tables()},
+            {"ratio", setting.ratio},
+            {"step_ms", step},
+            {"compute_ms", compute},
+            {"stall", (step - compute) / step}});
   return absl::OkStatus();
 }
 
@@ -275,8 +267,7 @@ absl::StatusOr<ParameterServer::Options> OptionsOf(const std::string& sync) {
   if (sync == "ssp") return ParameterServer::Options{.sync = Sync::kSsp, .staleness = 1};
   if (sync == "async") return ParameterServer::Options{.sync = Sync::kAsync};
   if (sync == "allreduce") return ParameterServer::Options{};
-  return absl::InvalidArgumentError(
-      absl::StrCat("--syncs=", sync, ": expected bsp, ssp, async or allreduce"));
+  return WrongValue("syncs", sync, "bsp, ssp, async or allreduce");
 }
 
 absl::StatusOr<std::vector<Workload>> Workloads() {
@@ -295,10 +286,8 @@ absl::StatusOr<std::vector<Workload>> Workloads() {
   if (layers.empty()) layers = {"8", "24", "96"};
   for (const std::string& text : layers) {
     int count = 0;
-    if (!absl::SimpleAtoi(text, &count) || count < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--layer_counts=", text, ": expected a whole number of 1 or more"));
-    }
+    const bool good = absl::SimpleAtoi(text, &count) && count >= 1;
+    RETURN_IF_ERROR(CheckValue(good, "layer_counts", text, "a whole number of 1 or more"));
     workloads.push_back(
         EqualLayers(count, step_s, 0, 1024.0 * absl::GetFlag(FLAGS_table_kib) * count));
   }
@@ -307,15 +296,12 @@ absl::StatusOr<std::vector<Workload>> Workloads() {
 
 absl::StatusOr<std::vector<Setting>> Settings() {
   const std::string memory = absl::GetFlag(FLAGS_server_memory);
-  if (memory != "device" && memory != "host") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--server_memory=", memory, ": expected device or host"));
-  }
+  RETURN_IF_ERROR(CheckValue(memory == "device" || memory == "host", "server_memory", memory,
+                             "device or host"));
   ASSIGN_OR_RETURN(const auto ratios, PositiveNumbers("ratio", absl::GetFlag(FLAGS_ratio)));
   for (const double ratio : ratios) {
-    if (ratio <= kMostRatio) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--ratio=", ratio, ": expected at most ", kMostRatio));
+    RETURN_IF_ERROR(
+        CheckValue(ratio <= kMostRatio, "ratio", ratio, absl::StrCat("at most ", kMostRatio)));
   }
   ASSIGN_OR_RETURN(const std::vector<Workload> workloads, Workloads());
   std::vector<Setting> settings;
@@ -339,29 +325,20 @@ absl::StatusOr<std::vector<Setting>> Settings() {
 
 absl::Status Run() {
   const std::string device = absl::GetFlag(FLAGS_device);
-  if (device != "cpu" && device != "sim") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--device=", device, ": expected cpu or sim, whose work can be slept"));
-  }
+  RETURN_IF_ERROR(CheckValue(device == "cpu" || device == "sim", "device", device,
+                             "cpu or sim, whose work can be slept"));
   const double compute_ms = absl::GetFlag(FLAGS_compute_ms);
-  if (!(compute_ms > 0 && compute_ms <= kMostMs)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--compute_ms=", compute_ms, ": expected above 0, and at most ", kMostMs));
-  }
-  RETURN_IF_ERROR(CheckLeast(1, {{"table_kib", 1.0 * absl::GetFlag(FLAGS_table_kib)},
-                                 {"chunk_kib", 1.0 * absl::GetFlag(FLAGS_chunk_kib)},
-                                 {"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)},
-                                 {"steps", 1.0 * absl::GetFlag(FLAGS_steps)}}));
+  RETURN_IF_ERROR(CheckValue(compute_ms > 0 && compute_ms <= kMostMs, "compute_ms", compute_ms,
+                             absl::StrCat("above 0, and at most ", kMostMs)));
+  RETURN_IF_ERROR(CheckLeast(1, {FLAGS_table_kib, FLAGS_chunk_kib, FLAGS_rounds, FLAGS_steps}));
   ASSIGN_OR_RETURN(const std::vector<Setting> settings, Settings());
   ASSIGN_OR_RETURN(Ranks ranks, JoinRanks({"ring"}, absl::GetFlag(FLAGS_ranks)));
   return RunRanks(std::move(ranks), {.threads = 1},
                   [&](ProcessGroup& group, const DeviceChoice&) -> absl::Status {
                     const int servers = absl::GetFlag(FLAGS_servers);
-                    if (servers < 0 || servers >= group.size()) {
-                      return absl::InvalidArgumentError(
-                          absl::StrCat("--servers=", servers, ": expected 0 to ", group.size() - 1,
-                                       ", fewer than the ranks"));
-                    }
+                    RETURN_IF_ERROR(CheckValue(
+                        servers >= 0 && servers < group.size(), "servers", servers,
+                        absl::StrCat("0 to ", group.size() - 1, ", fewer than the ranks")));
                     for (const Setting& setting : settings) {
                       RETURN_IF_ERROR(Measure(setting, group));
                     }
@@ -369,14 +346,10 @@ absl::Status Run() {
                   });
 }
 
-int Main(int argc, char** argv) {
-  LetWaitingThreadsSleep(argv);
-  ParseFlags(argc, argv, kUsage, kGroups);
-  if (const absl::Status status = Run(); !status.ok()) Fail(nullptr, status);
-  return 0;
-}
-
 }  // namespace
 }  // namespace gyre
 
-int main(int argc, char** argv) { return gyre::Main(argc, argv); }
+int main(int argc, char** argv) {
+  gyre::LetWaitingThreadsSleep(argv);
+  return gyre::RunBench(argc, argv, gyre::kUsage, gyre::kGroups, gyre::Run);
+}

@@ -2,17 +2,11 @@
 // drives an algorithm itself.
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "tools/command_line/flag_values.h"
-#include "tools/command_line/flags.h"
-#include "tools/command_line/ranks.h"
+#include "tools/bench/bench.h"
 
 ABSL_FLAG(std::string, allreduce, "auto", "Algorithm by which ranks sum.");
 ABSL_FLAG(std::string, bytes, "4096,65536,1048576,4194304,16777216,67108864",
@@ -21,8 +15,6 @@ ABSL_FLAG(int, rounds, 15, "Rounds.  Each row is their median.");
 
 namespace gyre {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr char kUsage[] =
     "measures sums over ranks, waited for one by one.\n"
@@ -67,31 +59,23 @@ absl::Status Measure(ProcessGroup& group, std::byte* memory, size_t bytes, int r
   std::vector<double> us;
   for (int round = 0; round <= rounds; ++round) {
     RETURN_IF_ERROR(group.Barrier());
-    const Clock::time_point begin = Clock::now();
+    const BenchClock::time_point begin = BenchClock::now();
     for (int i = 0; i < sums; ++i) RETURN_IF_ERROR(Sum(group, tensor));
-    const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
-    if (round > 0) us.push_back(took.count() / sums);  // the first warms up
+    if (round > 0) us.push_back(SecondsSince(begin) * 1e6 / sums);  // the first warms up
   }
-  std::ranges::sort(us);
-  const nlohmann::ordered_json row = {{"benchmark", "submit"},
-                                      {"algorithm", absl::GetFlag(FLAGS_allreduce)},
-                                      {"ranks", group.size()},
-                                      {"type", "F32"},
-                                      {"bytes", bytes},
-                                      {"median_us", us[us.size() / 2]},
-                                      {"p10_us", us[us.size() / 10]},
-                                      {"p90_us", us[us.size() * 9 / 10]}};
-  if (group.rank() == 0) std::printf("%s\n", row.dump().c_str());
-  std::fflush(stdout);
+  if (group.rank() != 0) return absl::OkStatus();
+  PrintRow({{"benchmark", "submit"},
+            {"algorithm", absl::GetFlag(FLAGS_allreduce)},
+            {"ranks", group.size()},
+            {"type", "F32"},
+            {"bytes", bytes},
+            {"median_us", Median(us)},
+            {"p10_us", Quantile(us, 0.1)},
+            {"p90_us", Quantile(us, 0.9)}});
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<size_t>> Sizes() {
-  RETURN_IF_ERROR(CheckLeast(1, {{"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)}}));
-  return ParseSizes("bytes", absl::GetFlag(FLAGS_bytes), DType::kF32);
-}
-
-absl::Status Run(ProcessGroup& group, const std::vector<size_t>& sizes) {
+absl::Status MeasureAll(ProcessGroup& group, const std::vector<size_t>& sizes) {
   if (group.size() == 1) {
     return absl::FailedPreconditionError(
         "one rank has nothing to sum; start two or more: mpirun -np 2 bench_submit");
@@ -109,18 +93,19 @@ absl::Status Run(ProcessGroup& group, const std::vector<size_t>& sizes) {
   return group.Barrier();  // nobody's memory goes before
 }
 
-int Main(int argc, char** argv) {
-  ParseFlags(argc, argv, kUsage, kGroups);
-  const auto sizes = Sizes();
-  if (!sizes.ok()) Fail(nullptr, sizes.status());
-  auto ranks = JoinRanks({absl::GetFlag(FLAGS_allreduce)});
-  if (!ranks.ok()) Fail(nullptr, ranks.status());
-  ProcessGroup& group = *ranks->front();
-  if (const absl::Status status = Run(group, *sizes); !status.ok()) Fail(&group, status);
-  return 0;
+absl::Status Run() {
+  RETURN_IF_ERROR(CheckLeast(1, {FLAGS_rounds}));
+  ASSIGN_OR_RETURN(const std::vector<size_t> sizes,
+                   ParseSizes("bytes", absl::GetFlag(FLAGS_bytes), DType::kF32));
+  ASSIGN_OR_RETURN(Ranks ranks, JoinRanks({absl::GetFlag(FLAGS_allreduce)}));
+  return RunRanks(std::move(ranks), {.threads = 1}, [&](ProcessGroup& group, const DeviceChoice&) {
+    return MeasureAll(group, sizes);
+  });
 }
 
 }  // namespace
 }  // namespace gyre
 
-int main(int argc, char** argv) { return gyre::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return gyre::RunBench(argc, argv, gyre::kUsage, gyre::kGroups, gyre::Run);
+}

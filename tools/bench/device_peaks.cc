@@ -5,6 +5,7 @@
 #include "engine/runtime/check.h"
 #include "engine/runtime/primitives/cuda/trial_bench.h"
 #include "engine/runtime/random.h"
+#include "tools/bench/bench.h"
 
 namespace gyre {
 namespace {

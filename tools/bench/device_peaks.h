@@ -2,19 +2,12 @@
 // Benchmarks divide by these rates, measured in the same minute.  Used by one thread.
 #pragma once
 
-#include <chrono>
 #include <memory>
 
 #include "engine/runtime/device/buffer.h"
 #include "engine/runtime/primitives/primitives.h"
 
 namespace gyre {
-
-using BenchClock = std::chrono::steady_clock;
-
-inline double SecondsSince(BenchClock::time_point start) {
-  return std::chrono::duration<double>(BenchClock::now() - start).count();
-}
 
 // Fills host memory with the same uniform numbers in [-1, 1).  Precondition: IsReal(to.dtype).
 void FillUniform(const Tensor& to);

@@ -5,12 +5,18 @@
 #include <iterator>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/training/model/page_speeds.h"
 #include "memory/pager/pager.h"
-#include "tools/bench/median.h"
+#include "tools/bench/bench.h"
 #include "tools/bench/slept_work.h"
+
+ABSL_FLAG(std::vector<std::string>, planners, {"auto"},
+          "Paging planners: auto, geeps (GeePS's algorithm), naive (no copy overlaps a layer).");
+ABSL_FLAG(std::string, page_activations, "F32",
+          "Type of activations while paged: F32, or F16 or BF16, which halve the bytes.");
+ABSL_FLAG(bool, replay, false, "Capture an iteration whole and replay it.");
+ABSL_FLAG(int, rounds, 5, "Iterations, after a warm-up, whose median counts.");
 
 namespace gyre {
 namespace {
@@ -22,7 +28,6 @@ const NamedPlanner kPlanners[] = {
 
 absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const PagingPlan& plan,
                                           int rounds, const PagedOn& on) {
-  using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::duration<double>;
   const std::unique_ptr<Device> device =
       NewSimDevice({.capacity_bytes = plan.device_bytes, .copy_bytes_per_s = on.copies});
@@ -58,16 +63,15 @@ absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const Paging
   }
   std::vector<double> seconds;
   for (int round = -1; round < rounds; ++round) {
-    const Clock::time_point start = Clock::now();
+    const BenchClock::time_point start = BenchClock::now();
     RETURN_IF_ERROR(graph ? graph->Replay(*compute) : enqueue());
     RETURN_IF_ERROR(compute->Synchronize());
-    if (round >= 0) seconds.push_back(Seconds(Clock::now() - start).count());
+    if (round >= 0) seconds.push_back(SecondsSince(start));
   }
   return Median(seconds);
 }
 
 absl::StatusOr<double> ConvertBytesPerSecond(DType page_activations) {
-  using Clock = std::chrono::steady_clock;
   constexpr size_t kBytes = size_t{2} << 20;  // of F32: a slot of staging is filled by as many
   const NarrowKernels kernels = KernelsTo(page_activations);
   const std::unique_ptr<Device> device = NewSimDevice({});
@@ -76,25 +80,27 @@ absl::StatusOr<double> ConvertBytesPerSecond(DType page_activations) {
   ASSIGN_OR_RETURN(const auto stream, device->NewStream());
   std::vector<double> seconds;
   for (int round = 0; round < 9; ++round) {
-    const Clock::time_point start = Clock::now();
+    const BenchClock::time_point start = BenchClock::now();
     RETURN_IF_ERROR(kernels.narrow(*stream, wide.data(), narrow.data(), kBytes / sizeof(float)));
     RETURN_IF_ERROR(stream->Synchronize());
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    seconds.push_back(SecondsSince(start));
   }
   return kBytes / Median(seconds);
 }
 
-absl::StatusOr<std::vector<NamedPlanner>> PlannersNamed(const std::vector<std::string>& names) {
-  std::vector<NamedPlanner> planners;
-  for (const std::string& name : names) {
+absl::StatusOr<PagingFlags> ReadPagingFlags() {
+  PagingFlags flags = {.replay = absl::GetFlag(FLAGS_replay),
+                       .rounds = absl::GetFlag(FLAGS_rounds)};
+  RETURN_IF_ERROR(CheckLeast(1, {FLAGS_rounds}));
+  for (const std::string& name : absl::GetFlag(FLAGS_planners)) {
     const auto known = std::ranges::find(kPlanners, name, &NamedPlanner::name);
-    if (known == std::end(kPlanners)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--planners=", name, ": expected auto, geeps or naive"));
-    }
-    planners.push_back(*known);
+    if (known == std::end(kPlanners)) return WrongValue("planners", name, "auto, geeps or naive");
+    flags.planners.push_back(*known);
   }
-  return planners;
+  ASSIGN_OR_RETURN(flags.page_activations,
+                   TypeNamed("page_activations", absl::GetFlag(FLAGS_page_activations),
+                             {DType::kF32, DType::kF16, DType::kBF16}));
+  return flags;
 }
 
 AccessTrace WithWaking(AccessTrace trace, double resident) {

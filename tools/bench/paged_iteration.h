@@ -25,13 +25,19 @@ absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const Paging
 // Bytes of F32 a second that one thread converts.  Precondition: a type of 16 bits.
 absl::StatusOr<double> ConvertBytesPerSecond(DType page_activations);
 
-// Parses --planners: auto, geeps and naive, the baseline, which no run can choose.
-// Errors: InvalidArgument.
 struct NamedPlanner {
   std::string name;
   PlannerKind kind = PlannerKind::kAuto;
 };
-absl::StatusOr<std::vector<NamedPlanner>> PlannersNamed(const std::vector<std::string>& names);
+// The flags that programs which page have: --planners (auto, geeps and naive, the baseline, which
+// no run can choose), --page_activations, --replay and --rounds.  Errors: InvalidArgument.
+struct PagingFlags {
+  std::vector<NamedPlanner> planners;
+  DType page_activations = DType::kF32;
+  bool replay = false;
+  int rounds = 5;
+};
+absl::StatusOr<PagingFlags> ReadPagingFlags();
 
 // Adds a thread's time to wake to each step, from `resident`, an iteration's seconds unpaged.
 AccessTrace WithWaking(AccessTrace trace, double resident);

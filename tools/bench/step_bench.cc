@@ -12,7 +12,7 @@
 #include "engine/runtime/device/cuda/cuda_device.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/random.h"
-#include "tools/bench/median.h"
+#include "tools/bench/bench.h"
 
 namespace gyre {
 namespace {

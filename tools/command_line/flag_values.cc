@@ -16,6 +16,8 @@
 namespace gyre {
 namespace {
 
+constexpr double kHuge = 1e30;
+
 // "a, b or c".
 std::string OneOf(std::vector<std::string> names) {
   const std::string last = std::move(names.back());
@@ -52,34 +54,41 @@ std::vector<std::string> SplitSet(absl::string_view flag) {
   return absl::StrSplit(flag, kBetweenSets);
 }
 
-absl::StatusOr<std::vector<double>> PositiveNumbers(absl::string_view flag,
-                                                    const std::vector<std::string>& texts) {
-  std::vector<double> numbers;
-  for (const std::string& text : texts) {
-    double& number = numbers.emplace_back();
-    if (absl::SimpleAtod(text, &number) && number > 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, "=", text, ": expected a number above 0"));
-  }
-  return numbers;
+absl::Status WrongValue(absl::string_view flag, const absl::AlphaNum& got,
+                        absl::string_view expected) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", got, ": expected ", expected));
+}
+
+absl::Status CheckValue(bool good, absl::string_view flag, const absl::AlphaNum& got,
+                        absl::string_view expected) {
+  return good ? absl::OkStatus() : WrongValue(flag, got, expected);
 }
 
 absl::Status CheckLeast(double least, std::initializer_list<FlagNumber> numbers) {
-  for (const FlagNumber& number : numbers) {
-    if (number.value >= least) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", number.flag, "=", number.value, ": expected ", least, " or more"));
+  for (const auto& [flag, value] : numbers) {
+    RETURN_IF_ERROR(CheckValue(value >= least, flag, value, absl::StrCat(least, " or more")));
+    RETURN_IF_ERROR(CheckValue(value <= kHuge, flag, value, "a smaller number"));
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckPositive(std::initializer_list<FlagNumber> numbers) {
-  for (const FlagNumber& number : numbers) {
-    if (number.value > 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", number.flag, "=", number.value, ": expected a number above 0"));
+  for (const auto& [flag, value] : numbers) {
+    RETURN_IF_ERROR(CheckValue(value > 0, flag, value, "a number above 0"));
+    RETURN_IF_ERROR(CheckValue(value <= kHuge, flag, value, "a smaller number"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<double>> PositiveNumbers(absl::string_view flag,
+                                                    const std::vector<std::string>& texts) {
+  std::vector<double> numbers;
+  for (const std::string& text : texts) {
+    double& number = numbers.emplace_back();
+    const bool good = absl::SimpleAtod(text, &number) && number > 0;
+    RETURN_IF_ERROR(CheckValue(good, flag, text, "a number above 0"));
+  }
+  return numbers;
 }
 
 absl::StatusOr<std::vector<size_t>> ParseSizes(absl::string_view flag, absl::string_view text,
@@ -88,9 +97,9 @@ absl::StatusOr<std::vector<size_t>> ParseSizes(absl::string_view flag, absl::str
   std::vector<size_t> sizes;
   for (const absl::string_view size : absl::StrSplit(text, ',')) {
     ASSIGN_OR_RETURN(sizes.emplace_back(), ParseBytes(absl::StrCat("--", flag), size));
-    if (sizes.back() % SizeOf(type) == 0) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--", flag, "=", size, ": expected a multiple of ", SizeOf(type), ", the bytes of ", name));
+    RETURN_IF_ERROR(
+        CheckValue(sizes.back() % SizeOf(type) == 0, flag, size,
+                   absl::StrCat("a multiple of ", SizeOf(type), ", the bytes of ", name)));
   }
   return sizes;
 }
@@ -102,26 +111,22 @@ absl::StatusOr<DType> TypeNamed(absl::string_view flag, absl::string_view name,
     names.emplace_back(DTypeName(type));
     if (names.back() == name) return type;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, "=", name, ": expected ", OneOf(names)));
+  return WrongValue(flag, name, OneOf(names));
 }
 
 absl::StatusOr<PlannerKind> PlannerNamed(absl::string_view flag, const std::string& name) {
   if (name == "auto") return PlannerKind::kAuto;
   if (name == "geeps") return PlannerKind::kGeeps;
   if (name == "none") return PlannerKind::kNone;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, "=", name, ": expected auto, geeps or none"));
+  return WrongValue(flag, name, "auto, geeps or none");
 }
 
 absl::Status CheckEnding(absl::string_view flag, const std::string& path,
                          std::initializer_list<absl::string_view> endings) {
   const bool good = std::ranges::any_of(
       endings, [&](absl::string_view ending) { return absl::EndsWith(path, ending); });
-  if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", path,
-                                                 ": expected a name that ends in ",
-                                                 OneOf({endings.begin(), endings.end()})));
+  return CheckValue(good, flag, path,
+                    absl::StrCat("a name that ends in ", OneOf({endings.begin(), endings.end()})));
 }
 
 absl::Status CheckPages(absl::string_view flag, const std::string& device) {

@@ -5,7 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "engine/runtime/dtype.h"
 #include "memory/planner/paging_plan.h"
@@ -23,15 +26,27 @@ std::vector<std::string> SplitSet(absl::string_view flag);
 
 // Checks of the values of --`flag`.  Errors: InvalidArgument naming the flag and its value.
 
-// Numbers, each above 0.
-absl::StatusOr<std::vector<double>> PositiveNumbers(absl::string_view flag,
-                                                    const std::vector<std::string>& texts);
+// "--FLAG=GOT: expected WHAT".
+absl::Status WrongValue(absl::string_view flag, const absl::AlphaNum& got,
+                        absl::string_view expected);
+// WrongValue unless `good`.
+absl::Status CheckValue(bool good, absl::string_view flag, const absl::AlphaNum& got,
+                        absl::string_view expected);
 struct FlagNumber {
+  FlagNumber(absl::string_view flag, double value) : flag(flag), value(value) {}
+  template <typename T>
+  FlagNumber(const absl::Flag<T>& of)  // of an ABSL_FLAG, as in CheckLeast(1, {FLAGS_rounds})
+      : flag(absl::GetFlagReflectionHandle(of).Name()),
+        value(static_cast<double>(absl::GetFlag(of))) {}
   absl::string_view flag;
   double value;
 };
+// Numbers that are not so large that products of some are infinite.
 absl::Status CheckLeast(double least, std::initializer_list<FlagNumber> numbers);
 absl::Status CheckPositive(std::initializer_list<FlagNumber> numbers);
+// Numbers, each above 0.
+absl::StatusOr<std::vector<double>> PositiveNumbers(absl::string_view flag,
+                                                    const std::vector<std::string>& texts);
 // Sizes with commas, each of at least one element of `type`.
 absl::StatusOr<std::vector<size_t>> ParseSizes(absl::string_view flag, absl::string_view text,
                                                DType type);

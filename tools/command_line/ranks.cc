@@ -15,6 +15,7 @@
 #include "distributed/collectives/algorithms/catalogue.h"
 #include "engine/runtime/check.h"
 #include "tools/command_line/devices.h"
+#include "tools/command_line/flag_values.h"
 #include "tools/command_line/process.h"
 
 namespace gyre {
@@ -29,14 +30,11 @@ constexpr int kMostStallS = 1'000'000;
 absl::StatusOr<Ranks> JoinRanks(AllreduceChoice allreduce, int ranks, int stall_timeout_s) {
   allreduce.command =
       absl::StrCat("program ", program_invocation_short_name, "\n", allreduce.command);
-  if (ranks < 1 || ranks > kMostRanks) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("--ranks=%d: expected 1 to %d", ranks, kMostRanks));
-  }
-  if (stall_timeout_s < 1 || stall_timeout_s > kMostStallS) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("--stall_timeout_s=%d: expected 1 to %d", stall_timeout_s, kMostStallS));
-  }
+  RETURN_IF_ERROR(CheckValue(ranks >= 1 && ranks <= kMostRanks, "ranks", ranks,
+                             absl::StrCat("1 to ", kMostRanks)));
+  RETURN_IF_ERROR(CheckValue(stall_timeout_s >= 1 && stall_timeout_s <= kMostStallS,
+                             "stall_timeout_s", stall_timeout_s,
+                             absl::StrCat("1 to ", kMostStallS)));
   RETURN_IF_ERROR(Annotate(CheckAllreduce(allreduce.algorithm, std::nullopt, /*threads=*/ranks > 1),
                            "--allreduce"));
   const int64_t timeout_ms = int64_t{1000} * stall_timeout_s;

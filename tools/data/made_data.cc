@@ -22,12 +22,6 @@ int64_t Numbers::Below(int64_t bound) {
   return std::min(bound - 1, static_cast<int64_t>(Uniform() * static_cast<double>(bound)));
 }
 
-absl::Status CheckFlag(bool good, absl::string_view flag, const absl::AlphaNum& got,
-                       absl::string_view expected) {
-  if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", got, ": expected ", expected));
-}
-
 int RunMaker(int argc, char** argv, const char* usage, const std::vector<FlagGroup>& groups,
              const absl::Flag<std::string>& out, const Maker& maker) {
   ParseFlags(argc, argv, usage, groups);

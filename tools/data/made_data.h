@@ -1,4 +1,4 @@
-// made_data.h: random numbers, checks of flags, and the main function of tools that make data.
+// made_data.h: random numbers and the main function of tools that make data.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,6 @@
 
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "tools/command_line/flags.h"
 
 namespace gyre {
@@ -25,10 +24,6 @@ class Numbers {
   const uint64_t key_;
   uint64_t next_ = 0;
 };
-
-// InvalidArgument unless `good`.
-absl::Status CheckFlag(bool good, absl::string_view flag, const absl::AlphaNum& got,
-                       absl::string_view expected);
 
 struct Maker {
   std::function<absl::Status()> check;  // of flags

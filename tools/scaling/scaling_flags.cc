@@ -67,49 +67,21 @@ namespace {
 
 constexpr int kMostRanks = 8192;
 constexpr int kMostLayers = 100'000;  // each takes memory
-constexpr double kHuge = 1e30;        // so that products of some are finite
 constexpr double kMostJitter = 1000;  // beyond it nothing else of a step counts
 
-absl::Status Expected(const char* flag, const auto& got, const auto&... what) {
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", got, ": expected ", what...));
-}
-
-// By the flags' names: those that must be above 0, and those that must not be below.
 absl::Status CheckNumbers() {
-  struct Number {
-    const char* flag;
-    double value;
-    double most = kHuge;
-    absl::Status Check(bool above, const char* least) const {
-      if (!above) return Expected(flag, value, least);
-      if (value <= most) return absl::OkStatus();
-      return most < kHuge ? Expected(flag, value, "at most ", most)
-                          : Expected(flag, value, "a smaller number");
-    }
-  };
-  for (const Number& n : {Number{"rank_batch", 1.0 * absl::GetFlag(FLAGS_rank_batch)},
-                          {"ranks_per_host", 1.0 * absl::GetFlag(FLAGS_ranks_per_host)},
-                          {"beta_gb_s", absl::GetFlag(FLAGS_beta_gb_s)},
-                          {"beta_within_gb_s", absl::GetFlag(FLAGS_beta_within_gb_s)},
-                          {"slowest", absl::GetFlag(FLAGS_slowest)}}) {
-    RETURN_IF_ERROR(n.Check(n.value > 0, "more than 0"));
-  }
-  for (const Number& n : {Number{"flops", absl::GetFlag(FLAGS_flops)},
-                          {"step_ms", absl::GetFlag(FLAGS_step_ms)},
-                          {"update_ms", absl::GetFlag(FLAGS_update_ms)},
-                          {"layers", 1.0 * absl::GetFlag(FLAGS_layers), kMostLayers},
-                          {"staleness", 1.0 * absl::GetFlag(FLAGS_staleness)},
-                          {"servers", 1.0 * absl::GetFlag(FLAGS_servers)},
-                          {"alpha_us", absl::GetFlag(FLAGS_alpha_us)},
-                          {"alpha_within_us", absl::GetFlag(FLAGS_alpha_within_us)},
-                          {"gamma_gb_s", absl::GetFlag(FLAGS_gamma_gb_s)},
-                          {"copy_gb_s", absl::GetFlag(FLAGS_copy_gb_s)},
-                          {"jitter", absl::GetFlag(FLAGS_jitter), kMostJitter}}) {
-    RETURN_IF_ERROR(n.Check(n.value >= 0, "0 or more"));
-  }
-  if (const int steps = absl::GetFlag(FLAGS_steps); steps < 2) {
-    return Expected("steps", steps, "2 or more");
-  }
+  RETURN_IF_ERROR(CheckPositive({FLAGS_rank_batch, FLAGS_ranks_per_host, FLAGS_beta_gb_s,
+                                 FLAGS_beta_within_gb_s, FLAGS_slowest}));
+  RETURN_IF_ERROR(CheckLeast(
+      0, {FLAGS_flops, FLAGS_step_ms, FLAGS_update_ms, FLAGS_layers, FLAGS_staleness, FLAGS_servers,
+          FLAGS_alpha_us, FLAGS_alpha_within_us, FLAGS_gamma_gb_s, FLAGS_copy_gb_s, FLAGS_jitter}));
+  RETURN_IF_ERROR(CheckLeast(2, {FLAGS_steps}));
+  const int layers = absl::GetFlag(FLAGS_layers);
+  RETURN_IF_ERROR(
+      CheckValue(layers <= kMostLayers, "layers", layers, absl::StrCat("at most ", kMostLayers)));
+  const double jitter = absl::GetFlag(FLAGS_jitter);
+  RETURN_IF_ERROR(
+      CheckValue(jitter <= kMostJitter, "jitter", jitter, absl::StrCat("at most ", kMostJitter)));
   const bool copies = absl::GetFlag(FLAGS_copy_gb_s) > 0;
   if (!copies && !(absl::GetFlag(FLAGS_device_memory) + absl::GetFlag(FLAGS_paged_bytes)).empty()) {
     return absl::InvalidArgumentError("--copy_gb_s is missing: what pages is copied at that rate");
@@ -161,7 +133,7 @@ absl::StatusOr<Workload> ReadWorkload() {
   const double step_s = absl::GetFlag(FLAGS_step_ms) / 1e3;
   const double update_s = absl::GetFlag(FLAGS_update_ms) / 1e3;
   if (step_s > 0 && update_s > step_s) {
-    return Expected("update_ms", absl::GetFlag(FLAGS_update_ms), "no more than --step_ms");
+    return WrongValue("update_ms", absl::GetFlag(FLAGS_update_ms), "no more than --step_ms");
   }
   const std::string path = absl::GetFlag(FLAGS_net);
   const int layers = absl::GetFlag(FLAGS_layers);
@@ -241,7 +213,7 @@ absl::StatusOr<ScalingSetup> ReadSetup() {
   const std::string sync = absl::GetFlag(FLAGS_sync);
   constexpr std::string_view kSyncs[] = {"allreduce", "bsp", "ssp", "async"};
   const auto found = std::ranges::find(kSyncs, sync);
-  if (found == std::end(kSyncs)) return Expected("sync", sync, "allreduce, bsp, ssp or async");
+  if (found == std::end(kSyncs)) return WrongValue("sync", sync, "allreduce, bsp, ssp or async");
   setup.sync = static_cast<SyncMode>(found - kSyncs);
   if (setup.staleness > 0 && sync != "ssp") {
     return absl::InvalidArgumentError("--staleness: of --sync=ssp alone");
@@ -253,7 +225,7 @@ absl::StatusOr<ScalingSetup> ReadSetup() {
   constexpr std::string_view kSchedules[] = {"none", "backward", "forward"};
   const auto chosen = std::ranges::find(kSchedules, schedule);
   if (chosen == std::end(kSchedules)) {
-    return Expected("schedule", schedule, "none, backward or forward");
+    return WrongValue("schedule", schedule, "none, backward or forward");
   }
   setup.schedule = static_cast<StepSchedule>(chosen - kSchedules);
   return setup;

@@ -41,9 +41,9 @@ done
 refuses "--layer_time of a file: expected --step_ms beside it, and no --update_ms" --net=$net --flops=1e9 \
   --layer_time="$TEST_TMPDIR/two_layers.json"
 refuses "--update_ms=21: expected no more than --step_ms" "${plain[@]}" --update_ms=21
-refuses "--beta_gb_s=0: expected more than 0" "${plain[@]}" --beta_gb_s=0
+refuses "--beta_gb_s=0: expected a number above 0" "${plain[@]}" --beta_gb_s=0
 refuses "--alpha_us=nan: expected 0 or more" "${plain[@]}" --alpha_us=nan
-refuses "--ranks_per_host=-1: expected more than 0" "${plain[@]}" --ranks_per_host=-1
+refuses "--ranks_per_host=-1: expected a number above 0" "${plain[@]}" --ranks_per_host=-1
 refuses "--slowest=inf: expected a smaller number" "${plain[@]}" --slowest=inf
 refuses "--layers=100001: expected at most 100000" "${plain[@]}" --layers=100001
 refuses "--gradient_bytes=1e19: expected bytes, such as 1048576, 64M or 1.5G" "${plain[@]}" --gradient_bytes=1e19
