@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -115,6 +116,13 @@ int64_t TrainingFolder::NewestCheckpoint(const std::string& out) const {
     }
   }
   return newest;
+}
+
+int64_t NumberIn(const std::string& words, const char* pattern) {
+  std::smatch match;
+  const bool found = std::regex_search(words, match, std::regex(pattern));
+  EXPECT_TRUE(found) << pattern << "\n" << words;
+  return found ? std::stoll(match[1]) : -1;
 }
 
 std::string DigestOf(const ToolResult& result) {

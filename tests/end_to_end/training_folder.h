@@ -46,6 +46,11 @@ class TrainingFolder {
   TempFolder folder_;
 };
 
+// The number that `pattern` finds in a tool's words; -1 and a failed test if it does not.
+int64_t NumberIn(const std::string& words, const char* pattern);
+// Of an error: the bytes of device memory that would do.
+inline constexpr char kLeastDeviceMemory[] = "device memory: expected at least ([0-9]+) bytes";
+
 // The digest on a run's last line; "" and a failed test if the run failed.
 std::string DigestOf(const ToolResult& result);
 

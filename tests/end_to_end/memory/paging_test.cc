@@ -152,14 +152,6 @@ INSTANTIATE_TEST_SUITE_P(, Paging, testing::ValuesIn(kCases), Paging::Name);
 INSTANTIATE_TEST_SUITE_P(MemoryAlone, Paging, testing::ValuesIn(kCasesOfMemory), Paging::Name);
 INSTANTIATE_TEST_SUITE_P(, PagingToDisk, testing::ValuesIn(kCases), Paging::Name);
 
-// The number that `pattern` finds in a tool's words; -1 and a failed test if it does not.
-int64_t Number(const std::string& text, const char* pattern) {
-  std::smatch match;
-  const bool found = std::regex_search(text, match, std::regex(pattern));
-  EXPECT_TRUE(found) << pattern << "\n" << text;
-  return found ? std::stoll(match[1]) : -1;
-}
-
 std::vector<std::string> OnSim(int64_t bytes, std::vector<std::string> more = {}) {
   const Case& of = Paging::GetParam();
   more.insert(more.end(), of.flags.begin(), of.flags.end());
@@ -169,10 +161,8 @@ std::vector<std::string> OnSim(int64_t bytes, std::vector<std::string> more = {}
   return more;
 }
 
-constexpr char kLeast[] = "device memory: expected at least ([0-9]+) bytes";
-
 int64_t LeastDeviceMemory(const TrainingFolder& folder) {
-  return Number(folder.Train("refused", OnSim(1)).err, kLeast);
+  return NumberIn(folder.Train("refused", OnSim(1)).err, kLeastDeviceMemory);
 }
 
 // test_batch: of 30, it is longer than several of training, and needs most memory.
@@ -202,12 +192,12 @@ TEST_P(PagingToDisk, ChangesNoBits) {
   Write(folder, 6);
   const int64_t least = LeastDeviceMemory(folder);
   const int64_t pages =
-      Number(folder.Train("none", OnSim(least, {"--plan", "--json"})).out, "\"pages\":([0-9]+)");
+      NumberIn(folder.Train("none", OnSim(least, {"--plan", "--json"})).out, "\"pages\":([0-9]+)");
   const auto on_disk = [&](std::vector<std::string> more = {}) {
     more.push_back(absl::StrCat("--host_memory=", pages / 2));
     return OnSim(least, more);
   };
-  EXPECT_GT(Number(folder.Train("none", on_disk({"--plan", "--json"})).out, "\"disk\":([0-9]+)"),
+  EXPECT_GT(NumberIn(folder.Train("none", on_disk({"--plan", "--json"})).out, "\"disk\":([0-9]+)"),
             0);
   const std::string expected = folder.Digest("resident", OnSim(int64_t{1} << 30));
   EXPECT_EQ(folder.Digest("paged", on_disk()), expected);
@@ -230,11 +220,11 @@ TEST(PagingTold, WhatIsReserved) {
                                 "distributed.allreduce=direct; "));
   EXPECT_THAT(served, HasSubstr("and the parameter server's; it is less with "
                                 "--server_memory=host; "));
-  const int64_t least = Number(summed, kLeast);
-  EXPECT_LT(Number(refused({"--shard_optimizer"}), kLeast), least);
-  EXPECT_LT(Number(refused({"--set=distributed.allreduce=direct"}), kLeast), least);
+  const int64_t least = NumberIn(summed, kLeastDeviceMemory);
+  EXPECT_LT(NumberIn(refused({"--shard_optimizer"}), kLeastDeviceMemory), least);
+  EXPECT_LT(NumberIn(refused({"--set=distributed.allreduce=direct"}), kLeastDeviceMemory), least);
   const std::string hosted = refused({"--sync=bsp", "--server_memory=host"});
-  EXPECT_LT(Number(hosted, kLeast), Number(served, kLeast));
+  EXPECT_LT(NumberIn(hosted, kLeastDeviceMemory), NumberIn(served, kLeastDeviceMemory));
   EXPECT_THAT(hosted, Not(HasSubstr("reserved")));
 }
 
@@ -280,7 +270,8 @@ TEST(PagingTold, PlanBatchAndRun) {
   EXPECT_THAT(
       folder.Train("none", on_sim("400K", {"--plan", "--planner=none", batch(largest)})).err,
       EndsWith(", or give more --device_memory, or leave --planner=none out\n"));
-  const int64_t least = Number(folder.Train("none", on_sim("1", {"--plan"})).err, kLeast);
+  const int64_t least =
+      NumberIn(folder.Train("none", on_sim("1", {"--plan"})).err, kLeastDeviceMemory);
   const std::string below = absl::StrCat(least - 1);
   EXPECT_THAT(folder.Train("test", on_sim(below, {"--plan"})).err,
               HasSubstr("; training alone fits: lower test_batch, which is 30 (--set "

@@ -41,7 +41,7 @@ class PagingToDisk : public testing::Test {
     WriteTrainer(folder_ / "", kNet,
                  {.optimizer = "adam {}",
                   .rest = "batch: 6 evaluate_every: 1000000 checkpoint_every: 1000000 steps: 4"});
-    device_memory_ = Least(folder_.Train("refused", OnSim(1)));
+    device_memory_ = NumberIn(folder_.Train("refused", OnSim(1)).err, kLeastDeviceMemory);
   }
 
   std::vector<std::string> OnSim(int64_t bytes, std::vector<std::string> more = {}) const {
@@ -54,13 +54,6 @@ class PagingToDisk : public testing::Test {
     std::vector<std::string> arguments = OnSim(device_memory_, more);
     arguments.push_back("--host_memory=32K");
     return arguments;
-  }
-
-  static int64_t Least(const ToolResult& refused) {
-    std::smatch match;
-    const std::regex pattern("device memory: expected at least ([0-9]+) bytes");
-    EXPECT_TRUE(std::regex_search(refused.err, match, pattern)) << refused.ToString();
-    return match.empty() ? 0 : std::stoll(match[1]);
   }
 
   // What refuses a run that goes on from the checkpoint of step 4 in `out`.
@@ -110,8 +103,10 @@ TEST_F(PagingToDisk, EvaluatesTheSame) {
   const std::string weights = folder_ / "out";
   const std::string expected = folder_.Evaluate(weights);
   const int64_t least =
-      Least(RunTool("evaluate", {"--trainer=" + folder_ / "trainer.textproto",
-                                 "--weights=" + weights, "--device=sim", "--device_memory=1"}));
+      NumberIn(RunTool("evaluate", {"--trainer=" + folder_ / "trainer.textproto",
+                                    "--weights=" + weights, "--device=sim", "--device_memory=1"})
+                   .err,
+               kLeastDeviceMemory);
   EXPECT_EQ(folder_.Evaluate(weights, {"--device=sim", absl::StrCat("--device_memory=", least),
                                        "--host_memory=32K", "--page_folder=" + folder_ / ""}),
             expected);

@@ -4,9 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <regex>
-
 #include "absl/strings/str_cat.h"
 #include "tests/end_to_end/training_folder.h"
 
@@ -84,12 +81,7 @@ class RoundedPages : public testing::TestWithParam<Case> {
 
   RoundedPages() : folder_(kData) {
     WriteTrainer(folder_ / "", GetParam().net, {.optimizer = "sgd {}", .rest = kLength});
-    const ToolResult refused = folder_.Train("refused", OnSim(1, Half()));
-    std::smatch match;
-    EXPECT_TRUE(std::regex_search(refused.err, match,
-                                  std::regex("device memory: expected at least ([0-9]+) bytes")))
-        << refused.ToString();
-    least_ = match.size() > 1 ? std::stoll(match[1]) : 0;
+    least_ = NumberIn(folder_.Train("refused", OnSim(1, Half())).err, kLeastDeviceMemory);
   }
 
   std::vector<std::string> OnSim(int64_t bytes, std::vector<std::string> more = {}) const {

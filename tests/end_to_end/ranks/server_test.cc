@@ -51,19 +51,12 @@ class Server : public testing::Test {
     std::erase_if(lines, [](const auto& line) { return absl::StrContains(line, "test_loss"); });
     return lines;
   }
-  static int64_t Number(const std::string& text, const char* pattern) {
-    std::smatch match;
-    const bool found = std::regex_search(text, match, std::regex(pattern));
-    EXPECT_TRUE(found) << pattern << "\n" << text;
-    return found ? std::stoll(match[1]) : -1;
-  }
   // On a simulated device of so many bytes; 0: of the least that will do.
   std::vector<std::string> OnSim(int64_t bytes, std::vector<std::string> arguments) {
     arguments.push_back("--device=sim");
     if (bytes == 0) {
       arguments.push_back("--device_memory=1");
-      bytes = Number(folder_.Train("least", arguments).err,
-                     "device memory: expected at least ([0-9]+) bytes");
+      bytes = NumberIn(folder_.Train("least", arguments).err, kLeastDeviceMemory);
       arguments.pop_back();
     }
     arguments.push_back(absl::StrCat("--device_memory=", bytes));
@@ -208,12 +201,12 @@ TEST_F(Server, PagedBspHasTheBitsOfDirect) {
       least.insert(least.end(), {"--json", "--plan"});
       const std::string plan = folder_.Train("plan", least).out;
       least.pop_back();
-      least.back() = absl::StrCat("--host_memory=", Number(plan, "\"pages\":([0-9]+)") / 2);
+      least.back() = absl::StrCat("--host_memory=", NumberIn(plan, "\"pages\":([0-9]+)") / 2);
       const std::string served = out(absl::StrCat("served", servers));
       EXPECT_EQ(folder_.Digest(served, least), whole) << servers;
       EXPECT_EQ(folder_.Metrics(served, "loss"), folder_.Metrics(out("whole"), "loss"));
       const int64_t bytes =
-          Number(plan, "\"nets\":([0-9]+)") + Number(plan, "\"exchange\":([0-9]+)");
+          NumberIn(plan, "\"nets\":([0-9]+)") + NumberIn(plan, "\"exchange\":([0-9]+)");
       EXPECT_EQ(folder_.Digest(served + "more", OnSim(bytes + bytes / 8, how)), whole) << servers;
     }
   }

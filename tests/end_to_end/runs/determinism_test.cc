@@ -1,10 +1,8 @@
 // Theorems: the same command twice makes the same bits; a device with memory of its own makes the
 // bits of the CPU.
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <regex>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -12,8 +10,6 @@
 
 namespace gyre {
 namespace {
-
-using ::testing::HasSubstr;
 
 const SyntheticData kData{.samples = 50};
 constexpr int64_t kTestSamples = 60;
@@ -73,20 +69,6 @@ TEST_P(Determinism, SimEqualsCpu) {
   }
 }
 
-// The capacity that an error says would do; 0 and a failed test if there is no such error.
-int64_t SmallestCapacity(const ToolResult& result) {
-  static const std::regex* const pattern =
-      new std::regex("device memory: expected at least ([0-9]+) bytes");
-  std::smatch match;
-  EXPECT_EQ(result.exit_code, 1) << result.ToString();
-  EXPECT_THAT(result.err, HasSubstr("device memory: expected at least "));
-  if (!std::regex_search(result.err, match, *pattern)) {
-    ADD_FAILURE() << "no capacity in " << result.ToString();
-    return 0;
-  }
-  return std::stoll(match[1]);
-}
-
 // test_batch: in the first case the training net is the largest, in the second one a testing net.
 TEST_P(Determinism, TheSmallestCapacityWillDo) {
   const std::string cpu = folder_.Digest("cpu");
@@ -96,8 +78,9 @@ TEST_P(Determinism, TheSmallestCapacityWillDo) {
       return std::vector<std::string>{"--device=sim", absl::StrCat("--device_memory=", bytes),
                                       absl::StrCat("--set=test_batch=", test_batch)};
     };
-    const int64_t smallest = SmallestCapacity(folder_.Train("fails", memory(1)));
-    EXPECT_EQ(SmallestCapacity(folder_.Train("fails", memory(smallest - 1))), smallest);
+    const int64_t smallest = NumberIn(folder_.Train("fails", memory(1)).err, kLeastDeviceMemory);
+    EXPECT_EQ(NumberIn(folder_.Train("fails", memory(smallest - 1)).err, kLeastDeviceMemory),
+              smallest);
     EXPECT_EQ(folder_.Digest(absl::StrCat("tight", test_batch), memory(smallest)), cpu);
     capacities.insert(smallest);
   }

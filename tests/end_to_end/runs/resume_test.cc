@@ -457,18 +457,6 @@ TEST_F(Resume, ABrokenCheckpointGivesWayToTheOneBefore) {
   }
 }
 
-TEST_F(Resume, WhenAllCheckpointsAreBrokenItSaysSo) {
-  folder_.TrainAndKill("out", 6, {"--checkpoint_every=2"});
-  for (const auto& step : fs::directory_iterator(folder_ / "out/checkpoints")) {
-    WriteBytes(step.path() / "weights.safetensors", "nothing");
-  }
-  for (int ranks : {1, 2}) {
-    const ToolResult result = folder_.Train("out", {"--resume=latest"}, {.ranks = ranks});
-    EXPECT_NE(result.exit_code, 0);
-    EXPECT_THAT(result.err, HasSubstr("is broken"));
-  }
-}
-
 // A checkpoint goes on where the number of ranks has changed.
 TEST_F(Resume, OnAnotherNumberOfRanks) {
   const char* const precision = "--precision=F64";
