@@ -29,8 +29,6 @@ constexpr char kUsage[] =
     "\n"
     "  simulate_scaling --net=models/vgg19/net.textproto --rank_batch=32 \\\n"
     "    --flops=5e12 --beta_gb_s=5\n"
-    "  simulate_scaling --layers=20 --gradient_bytes=1.2e9 --step_ms=370 \\\n"
-    "    --algorithms=ring,naive\n"
     "  simulate_scaling --net=... --step_ms=44 --calibration=cluster.json \\\n"
     "    --rank_counts=2,4,8 --table\n"
     "\n"
@@ -42,9 +40,7 @@ constexpr char kUsage[] =
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {
-    {"Work",
-     {"net", "rank_batch", "flops", "step_ms", "update_ms", "layer_time", "device_memory", "layers",
-      "gradient_bytes", "paged_bytes"}},
+    {"Work", {"net", "rank_batch", "flops", "step_ms", "layer_time", "device_memory"}},
     {"Ranks",
      {"rank_counts", "ranks_per_host", "algorithms", "sync", "staleness", "servers", "schedule",
       "bucket_a_gradient"}},

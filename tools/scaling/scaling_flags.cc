@@ -14,24 +14,17 @@
 #include "tools/command_line/flag_values.h"
 #include "tools/scaling/net_workload.h"
 
-ABSL_FLAG(std::string, net, "",
-          "Text file of the net.  Without it: --layers and --gradient_bytes.");
+ABSL_FLAG(std::string, net, "", "Text file of the net.");
 ABSL_FLAG(int, rank_batch, 1, "Samples a step of each rank.");
 ABSL_FLAG(double, flops, 0,
           "FLOPs a second at which a rank computes the net's layers.  Default: none.");
 ABSL_FLAG(double, step_ms, 0,
           "Milliseconds of one rank's step, in place of --flops.  Default: none.");
-ABSL_FLAG(double, update_ms, 0, "Milliseconds of a rank's step for the optimizer.");
 ABSL_FLAG(std::string, layer_time, "flops",
           "Each layer's share of a step: flops, or the pieces of work in a file with a line of "
           "bench_scaling.");
 ABSL_FLAG(std::string, device_memory, "",
           "Bytes of device memory, such as 64M.  A net beyond that pages.  Default: it holds all.");
-ABSL_FLAG(int, layers, 0,
-          "Equal layers, in place of --net.  Backward takes twice forward.  Default: none.");
-ABSL_FLAG(std::string, gradient_bytes, "",
-          "Bytes of all gradients of --layers, such as 64M or 1.2e9.");
-ABSL_FLAG(std::string, paged_bytes, "", "Bytes that a step of --layers pages, each way.");
 ABSL_FLAG(std::vector<std::string>, rank_counts,
           (std::vector<std::string>{"1", "2", "4", "8", "16", "32", "64", "128", "256", "512",
                                     "1024", "2048", "4096", "8192"}),
@@ -66,24 +59,19 @@ namespace gyre {
 namespace {
 
 constexpr int kMostRanks = 8192;
-constexpr int kMostLayers = 100'000;  // each takes memory
 constexpr double kMostJitter = 1000;  // beyond it nothing else of a step counts
 
 absl::Status CheckNumbers() {
   RETURN_IF_ERROR(CheckPositive({FLAGS_rank_batch, FLAGS_ranks_per_host, FLAGS_beta_gb_s,
                                  FLAGS_beta_within_gb_s, FLAGS_slowest}));
-  RETURN_IF_ERROR(CheckLeast(
-      0, {FLAGS_flops, FLAGS_step_ms, FLAGS_update_ms, FLAGS_layers, FLAGS_staleness, FLAGS_servers,
-          FLAGS_alpha_us, FLAGS_alpha_within_us, FLAGS_gamma_gb_s, FLAGS_copy_gb_s, FLAGS_jitter}));
-  RETURN_IF_ERROR(CheckLeast(2, {FLAGS_steps}));
-  const int layers = absl::GetFlag(FLAGS_layers);
   RETURN_IF_ERROR(
-      CheckValue(layers <= kMostLayers, "layers", layers, absl::StrCat("at most ", kMostLayers)));
+      CheckLeast(0, {FLAGS_flops, FLAGS_step_ms, FLAGS_staleness, FLAGS_servers, FLAGS_alpha_us,
+                     FLAGS_alpha_within_us, FLAGS_gamma_gb_s, FLAGS_copy_gb_s, FLAGS_jitter}));
+  RETURN_IF_ERROR(CheckLeast(2, {FLAGS_steps}));
   const double jitter = absl::GetFlag(FLAGS_jitter);
   RETURN_IF_ERROR(
       CheckValue(jitter <= kMostJitter, "jitter", jitter, absl::StrCat("at most ", kMostJitter)));
-  const bool copies = absl::GetFlag(FLAGS_copy_gb_s) > 0;
-  if (!copies && !(absl::GetFlag(FLAGS_device_memory) + absl::GetFlag(FLAGS_paged_bytes)).empty()) {
+  if (absl::GetFlag(FLAGS_copy_gb_s) == 0 && !absl::GetFlag(FLAGS_device_memory).empty()) {
     return absl::InvalidArgumentError("--copy_gb_s is missing: what pages is copied at that rate");
   }
   return absl::OkStatus();
@@ -116,51 +104,14 @@ absl::Status ReadPieces(const std::string& path, NetWorkloadOptions& options) {
   return absl::OkStatus();
 }
 
-// 0 where it is not given.
-absl::StatusOr<double> Bytes(const char* flag, const std::string& text) {
-  if (text.empty()) return 0.0;
-  ASSIGN_OR_RETURN(const size_t bytes, ParseBytes(flag, text));
-  return static_cast<double>(bytes);
-}
-
 absl::StatusOr<Workload> ReadWorkload() {
-  ASSIGN_OR_RETURN(const double device_bytes,
-                   Bytes("--device_memory", absl::GetFlag(FLAGS_device_memory)));
-  ASSIGN_OR_RETURN(const double gradient_bytes,
-                   Bytes("--gradient_bytes", absl::GetFlag(FLAGS_gradient_bytes)));
-  ASSIGN_OR_RETURN(const double paged_bytes,
-                   Bytes("--paged_bytes", absl::GetFlag(FLAGS_paged_bytes)));
+  const std::string path = absl::GetFlag(FLAGS_net), memory = absl::GetFlag(FLAGS_device_memory);
+  if (path.empty()) return absl::InvalidArgumentError("--net is missing; see --help");
+  size_t device_bytes = 0;  // it holds all
+  if (!memory.empty()) {
+    ASSIGN_OR_RETURN(device_bytes, ParseBytes("--device_memory", memory));
+  }
   const double step_s = absl::GetFlag(FLAGS_step_ms) / 1e3;
-  const double update_s = absl::GetFlag(FLAGS_update_ms) / 1e3;
-  if (step_s > 0 && update_s > step_s) {
-    return WrongValue("update_ms", absl::GetFlag(FLAGS_update_ms), "no more than --step_ms");
-  }
-  const std::string path = absl::GetFlag(FLAGS_net);
-  const int layers = absl::GetFlag(FLAGS_layers);
-  if (path.empty() == (layers == 0)) {
-    return absl::InvalidArgumentError("--net and --layers: expected one of them; see --help");
-  }
-  if (path.empty()) {
-    if (absl::GetFlag(FLAGS_flops) > 0 || step_s == 0) {
-      return absl::InvalidArgumentError(
-          "--layers: say how long a rank takes for them by --step_ms, without --flops");
-    }
-    if (absl::GetFlag(FLAGS_gradient_bytes).empty()) {
-      return absl::InvalidArgumentError("--gradient_bytes is missing: of the --layers together");
-    }
-    if (device_bytes > 0) {
-      return absl::InvalidArgumentError("--device_memory: of a net; --layers have --paged_bytes");
-    }
-    Workload workload = EqualLayers(layers, step_s, update_s, gradient_bytes);
-    workload.samples = absl::GetFlag(FLAGS_rank_batch);
-    workload.paged_in_bytes = workload.paged_out_bytes = paged_bytes;
-    return workload;
-  }
-  if (gradient_bytes > 0 || paged_bytes > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", gradient_bytes > 0 ? "gradient_bytes" : "paged_bytes",
-                     ": of --layers; a net's are its own"));
-  }
   if ((absl::GetFlag(FLAGS_flops) > 0) == (step_s > 0)) {
     return absl::InvalidArgumentError(
         "--net: say how fast a rank computes it, by one of --flops and --step_ms");
@@ -169,14 +120,12 @@ absl::StatusOr<Workload> ReadWorkload() {
   NetWorkloadOptions options{.batch = absl::GetFlag(FLAGS_rank_batch),
                              .step_s = step_s,
                              .flops = absl::GetFlag(FLAGS_flops),
-                             .update_s = update_s,
-                             .device_bytes = device_bytes,
+                             .device_bytes = static_cast<double>(device_bytes),
                              .copied_bytes_per_s = absl::GetFlag(FLAGS_copy_gb_s) * 1e9};
   const std::string times = absl::GetFlag(FLAGS_layer_time);
   if (times == "flops") return WorkloadOf(net, options);
-  if (step_s == 0 || update_s > 0) {
-    return absl::InvalidArgumentError(
-        "--layer_time of a file: expected --step_ms beside it, and no --update_ms");
+  if (step_s == 0) {
+    return absl::InvalidArgumentError("--layer_time of a file: expected --step_ms beside it");
   }
   RETURN_IF_ERROR(Annotate(ReadPieces(times, options), times));
   absl::StatusOr<Workload> workload = WorkloadOf(net, options);
