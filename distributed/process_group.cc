@@ -171,6 +171,15 @@ absl::Status ProcessGroup::Barrier() {
       .status();
 }
 
+absl::StatusOr<std::string> ProcessGroup::TextOfLeader(std::string_view what, std::string text) {
+  const bool leader = rank() == 0;
+  Mail mail;
+  if (!leader) mail.incoming.push_back({0});
+  for (int to = 1; leader && to < size(); ++to) mail.outgoing.push_back({to, text});
+  RETURN_IF_ERROR(Wait(Submit(what, &mail)).status());
+  return leader ? std::move(text) : std::move(mail.incoming[0].bytes);
+}
+
 absl::Status ProcessGroup::LeaderDoes(const std::string& what,
                                       const std::function<absl::Status()>& work) {
   if (size() == 1) return work();

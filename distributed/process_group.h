@@ -130,6 +130,8 @@ class ProcessGroup {
   }
   absl::Status CheckEqual(std::vector<Said> said);
   absl::Status Barrier();
+  // Returns rank 0's text on all ranks.  Blocks.  Errors: as Done's.
+  absl::StatusOr<std::string> TextOfLeader(std::string_view what, std::string text);
   // Runs `work`, such as writing a checkpoint, on rank 0.  Blocks on all ranks until it has
   // returned, however long it takes.  Rank 0 does not count as silent meanwhile.
   // Errors: those of Sum, and those of `work` on rank 0 alone, which then calls Abort.

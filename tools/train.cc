@@ -19,7 +19,6 @@
 #include "engine/data/files/atomic_file.h"
 #include "engine/runtime/count_text.h"
 #include "engine/runtime/timeline.h"
-#include "engine/training/checkpoint/checkpoint_folders.h"
 #include "engine/training/feed/assumed_data.h"
 #include "engine/training/feed/sent_data.h"
 #include "engine/training/run/trainer.h"
@@ -347,8 +346,7 @@ absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
     if (leader) {
       ASSIGN_OR_RETURN(options.out, MakeOutFolder(*files.net.message));
     }
-    ASSIGN_OR_RETURN(options.out,
-                     TextOfLeader(communication, "the folder of the run", options.out));
+    ASSIGN_OR_RETURN(options.out, communication.TextOfLeader("the folder of the run", options.out));
   }
   const auto prepared = Trainer::Prepare(files.trainer, files.net, std::move(data), *choice.device,
                                          *choice.primitives, communication, options);

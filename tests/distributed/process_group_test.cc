@@ -212,6 +212,13 @@ TEST(ProcessGroup, CheckEqualNamesTheFirstThatDiffers) {
   });
 }
 
+TEST(ProcessGroup, ALeadersTextIsThatOfAll) {
+  const std::string text = "\x01\xff\x80 text";
+  RunRanksOn("ring", 3, kPatienceMs, [&](ProcessGroup& group) {
+    EXPECT_EQ(group.TextOfLeader("a text", group.rank() == 0 ? text : "other").value(), text);
+  });
+}
+
 TEST(ProcessGroup, AfterAnErrorEveryTicketHasIt) {
   RunRanksOn("ring", 2, kPatienceMs, [&](ProcessGroup& group) {
     std::vector<float> first(100, 1.0f), second(100, 1.0f), third(100, 1.0f);

@@ -75,16 +75,4 @@ std::vector<int> CheckpointFolders::KeptBy(int rank) const {
   return kept;
 }
 
-absl::StatusOr<std::string> TextOfLeader(ProcessGroup& communication, std::string_view what,
-                                         const std::string& text) {
-  const bool leader = communication.rank() == 0;
-  Mail mail;
-  for (int rank = 1; leader && rank < communication.size(); ++rank) {
-    mail.outgoing.push_back({rank, text});
-  }
-  if (!leader) mail.incoming.push_back({0});
-  RETURN_IF_ERROR(communication.Wait(communication.Submit(what, &mail)).status());
-  return leader ? text : std::move(mail.incoming[0].bytes);
-}
-
 }  // namespace gyre

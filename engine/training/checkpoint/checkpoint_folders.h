@@ -38,8 +38,4 @@ class CheckpointFolders {
   std::vector<std::vector<int>> folders_;
 };
 
-// Returns rank 0's text on all ranks.  Blocks.
-absl::StatusOr<std::string> TextOfLeader(ProcessGroup& communication, std::string_view what,
-                                         const std::string& text);
-
 }  // namespace gyre

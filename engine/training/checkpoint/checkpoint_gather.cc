@@ -111,7 +111,7 @@ absl::StatusOr<std::vector<Message>> Gathering::ToLeader(const char* what, const
 absl::StatusOr<CheckpointDecision> Gathering::FromLeader(const char* what,
                                                          const CheckpointDecision& word) {
   ASSIGN_OR_RETURN(const std::string text,
-                   TextOfLeader(communication_, what, word.SerializeAsString()));
+                   communication_.TextOfLeader(what, word.SerializeAsString()));
   CheckpointDecision heard;
   if (heard.ParseFromString(text)) return heard;
   return absl::InternalError(absl::StrCat(what, ": does not parse"));
@@ -291,8 +291,8 @@ absl::StatusOr<std::optional<GatheredCheckpoint>> GatherCheckpoint(ProcessGroup&
   RETURN_IF_ERROR(communication.Sum("the folders that are there", std::span(&there, 1)));
   if (there == 0) return std::nullopt;  // and none is made
   ASSIGN_OR_RETURN(const std::string token,
-                   TextOfLeader(communication, "the name of marks in folders of checkpoints",
-                                absl::StrCat(absl::ToUnixNanos(absl::Now()))));
+                   communication.TextOfLeader("the name of marks in folders of checkpoints",
+                                              absl::StrCat(absl::ToUnixNanos(absl::Now()))));
   absl::StatusOr<CheckpointFolders> folders = CheckpointFolders::Meet(communication, root, token);
   // Who cannot write there reads; what went wrong between ranks stays their error.
   if (!folders.ok() || !folders->several()) {

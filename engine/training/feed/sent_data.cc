@@ -174,11 +174,12 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
     for (const auto& [path, there] : read) RETURN_IF_ERROR(files.Add(path, there));
   }
   ASSIGN_OR_RETURN(const std::string token,
-                   TextOfLeader(communication, "the name of folders of sent data",
-                                absl::StrCat(absl::ToUnixNanos(absl::Now()))));
+                   communication.TextOfLeader("the name of folders of sent data",
+                                              absl::StrCat(absl::ToUnixNanos(absl::Now()))));
   SentFiles sent;
-  ASSIGN_OR_RETURN(const std::string listing, TextOfLeader(communication, "the files of sent data",
-                                                           files.sent().SerializeAsString()));
+  ASSIGN_OR_RETURN(
+      const std::string listing,
+      communication.TextOfLeader("the files of sent data", files.sent().SerializeAsString()));
   if (!sent.ParseFromString(listing)) return absl::InternalError("sent data: does not parse");
   ASSIGN_OR_RETURN(const PrivateFolder own, MakeFolder(communication, token));
   const fs::path folder = own.path();

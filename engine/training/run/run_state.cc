@@ -86,8 +86,8 @@ absl::Status RunState::OpenOutput(bool test_again, int64_t total_steps) {
 
 absl::Status RunState::MeetWriters() {
   ASSIGN_OR_RETURN(const std::string token,
-                   TextOfLeader(communication_, "the run's name of temporary files",
-                                absl::StrCat(absl::ToUnixNanos(absl::Now()))));
+                   communication_.TextOfLeader("the run's name of temporary files",
+                                               absl::StrCat(absl::ToUnixNanos(absl::Now()))));
   const std::string folder = options_.out + "/checkpoints";
   checkpoints_.emplace(folder, token);
   ASSIGN_OR_RETURN(folders_, CheckpointFolders::Meet(communication_, folder, token));

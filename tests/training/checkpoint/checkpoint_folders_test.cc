@@ -69,13 +69,6 @@ TEST(CheckpointFolders, RanksMeetByMarks) {
   });
 }
 
-TEST(CheckpointFolders, ALeadersTextIsThatOfAll) {
-  const std::string text = "\x01\xff\x80 text";
-  RunRanksOn("ring", 3, kPatienceMs, [&](ProcessGroup& group) {
-    EXPECT_EQ(TextOfLeader(group, "a text", group.rank() == 0 ? text : "other").value(), text);
-  });
-}
-
 constexpr int kRanks = 3;
 using Crc32s = std::map<std::string, uint32_t>;
 
