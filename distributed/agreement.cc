@@ -43,7 +43,7 @@ Agreement::Agreement(std::vector<Said> said, int rank, int size)
 Agreement::Difference Agreement::Find(const std::vector<Mail::Incoming>& hashes) const {
   constexpr size_t kBytes = sizeof(uint64_t);
   for (size_t text = 0; text < said_.size(); ++text) {
-    for (const auto& [from, of_rank] : hashes) {
+    for (const auto& [from, of_rank, into] : hashes) {
       const auto of_text = [&](std::string_view all) { return all.substr(text * kBytes, kBytes); };
       if (of_rank.size() == hashes_.size() && of_text(of_rank) == of_text(hashes_)) continue;
       return {from, static_cast<int32_t>(text)};

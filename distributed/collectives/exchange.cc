@@ -21,9 +21,9 @@ absl::Status Exchange::Begin() {
     transfers_.push_back(
         {.peer = to, .length = bytes.size(), .data = const_cast<char*>(bytes.data())});
   }
-  for (auto& [from, bytes] : mail->incoming) {
-    GYRE_CHECK(from != rank_);
-    transfers_.push_back({.peer = from, .arriving = &bytes});
+  for (Mail::Incoming& incoming : mail->incoming) {
+    GYRE_CHECK(incoming.from != rank_);
+    transfers_.push_back({.peer = incoming.from, .arriving = &incoming});
   }
   return absl::OkStatus();
 }
@@ -58,8 +58,17 @@ absl::StatusOr<bool> Exchange::Go(PeerTransfer& transfer) {
           "rank ", channel_.communicator().in_job(transfer.peer), " sends ", transfer.length,
           " bytes, more than the ", MemoryBytes(), " of this host's memory"));
     }
-    transfer.arriving->resize(transfer.length);
-    transfer.data = transfer.arriving->data();
+    const std::span<char> into = transfer.arriving->into;
+    if (into.empty()) {
+      transfer.arriving->bytes.resize(transfer.length);
+      transfer.data = transfer.arriving->bytes.data();
+    } else if (transfer.length == into.size()) {
+      transfer.data = into.data();
+    } else {
+      return absl::InternalError(
+          absl::StrCat("rank ", channel_.communicator().in_job(transfer.peer), " sends ",
+                       transfer.length, " bytes, expected ", into.size()));
+    }
   }
   for (; transfer.posted < std::min(Segments(transfer), transfer.done + kWindow);
        ++transfer.posted) {

@@ -1,11 +1,13 @@
 // exchange.h: bytes of any length from ranks to others, such as files, as a state machine.
 //
 // Only sender and receiver name the transfer, and a rank without one is done at once.  The length
-// precedes the bytes, so the receiver need not know it.  Used by one thread at a time.
+// precedes the bytes, so the receiver need not know it.  One that does may name the memory.  Used
+// by one thread at a time.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +24,8 @@ struct Mail {
   };
   struct Incoming {
     int from;
-    std::string bytes = {};  // set when the exchange is done
+    std::string bytes = {};     // set when the exchange is done, unless `into` has room
+    std::span<char> into = {};  // receives the bytes in place; as long as they are
   };
   std::vector<Outgoing> outgoing = {};
   std::vector<Incoming> incoming = {};
@@ -43,8 +46,9 @@ class Exchange final : public Collective {
     int peer;
     uint64_t length = 0;
     char* data = nullptr;
-    std::string* arriving = nullptr;  // resized once the length has arrived; null for a send
-    size_t posted = 0, done = 0;      // segments
+    Mail::Incoming* arriving =
+        nullptr;                  // gets its memory once the length has arrived; null: a send
+    size_t posted = 0, done = 0;  // segments
     std::deque<Request> requests = {};
   };
 

@@ -1,9 +1,6 @@
 #include "distributed/parameter_server/exchange.h"
 
-#include "absl/strings/str_cat.h"
-#include "distributed/transport/backoff.h"
 #include "engine/runtime/check.h"
-#include "engine/runtime/machine.h"
 
 namespace gyre {
 
@@ -40,42 +37,6 @@ int Giving::AwaitedRank() const {
     if (transfers_[i].transfer.under_way()) return transfers_[i].sender;
   }
   return kNobody;
-}
-
-absl::Status GiveAll(Communicator& communicator, const PlaceOfRank& at) {
-  Giving giving;
-  RETURN_IF_ERROR(giving.Begin(communicator, at));
-  Backoff backoff;
-  while (true) {
-    ASSIGN_OR_RETURN(const bool done, giving.Progress(communicator));
-    if (done) return absl::OkStatus();
-    backoff.Pause();
-  }
-}
-
-absl::StatusOr<std::vector<std::vector<int64_t>>> TellAll(Communicator& communicator,
-                                                          std::vector<int64_t> own) {
-  const int ranks = communicator.size(), rank = communicator.rank();
-  std::vector<size_t> sizes(ranks);
-  sizes[rank] = own.size();
-  RETURN_IF_ERROR(GiveAll(
-      communicator, [&](int from) { return std::as_writable_bytes(std::span(&sizes[from], 1)); }));
-  std::vector<std::vector<int64_t>> all(ranks);
-  size_t room = MemoryBytes() / sizeof(int64_t);
-  for (int from = 0; from < ranks; ++from) {
-    if (sizes[from] > room) {
-      return absl::ResourceExhaustedError(absl::StrCat("rank ", from, " tells ", sizes[from],
-                                                       " numbers, and this host's memory has room "
-                                                       "for ",
-                                                       room));
-    }
-    room -= sizes[from];
-    all[from].resize(sizes[from]);
-  }
-  all[rank] = std::move(own);
-  RETURN_IF_ERROR(GiveAll(communicator,
-                          [&](int from) { return std::as_writable_bytes(std::span(all[from])); }));
-  return all;
 }
 
 }  // namespace gyre

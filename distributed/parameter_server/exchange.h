@@ -1,4 +1,4 @@
-// exchange.h: messages from all ranks to all ranks, in host memory.
+// exchange.h: messages from all ranks to all ranks, in host memory, which a service drives.
 #pragma once
 
 #include <functional>
@@ -34,13 +34,5 @@ class Giving {
   };
   std::vector<Message> transfers_;
 };
-
-// Likewise, and blocks, at most for the communicator's time limit.
-absl::Status GiveAll(Communicator& communicator, const PlaceOfRank& at);
-
-// Returns the numbers of each rank, by rank.  Blocks.
-// Errors: those of GiveAll, and ResourceExhausted if they do not fit in this host's memory.
-absl::StatusOr<std::vector<std::vector<int64_t>>> TellAll(Communicator& communicator,
-                                                          std::vector<int64_t> own);
 
 }  // namespace gyre

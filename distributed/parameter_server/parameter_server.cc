@@ -340,18 +340,23 @@ absl::Status ParameterServer::Get(int table, void* to) {
   const OwnedRows& owned = shard_->owned(table);
   const TableSpec& spec = tables_[table];
   const std::vector<ElementRange> parts = Parts(spec);
-  auto* const bytes = static_cast<std::byte*>(to);
+  auto* const bytes = static_cast<char*>(to);
   const auto at = [&](int rank) {
     return std::span(bytes + parts[rank].begin * static_cast<int64_t>(spec.row_bytes()),
                      parts[rank].count() * spec.row_bytes());
   };
-  const std::span<std::byte> own = at(group_.rank());
+  const std::span<char> own = at(group_.rank());
   if (!own.empty()) {
     RETURN_IF_ERROR(compute_.Copy(own.data(), owned.values.data, own.size()));
     RETURN_IF_ERROR(compute_.Synchronize());
   }
-  return group_.Call("the values of a table",
-                     [&](Communicator& communicator) { return GiveAll(communicator, at); });
+  Mail mail;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    if (rank == group_.rank()) continue;
+    mail.outgoing.push_back({rank, {own.data(), own.size()}});
+    mail.incoming.push_back({.from = rank, .into = at(rank)});
+  }
+  return group_.Wait(group_.Submit("the values of a table", &mail)).status();
 }
 
 absl::Status ParameterServer::Stop() {

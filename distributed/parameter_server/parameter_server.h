@@ -135,7 +135,7 @@ class ParameterServer final : public Service {
   bool serves_only() const { return group_.rank() >= group_.size() - options_.servers; }
   absl::Status CheckAccess(const char* kind, int table, const RowList& rows, Tensor memory) const;
   absl::Status Agree(DeclaredByRank& declared);
-  absl::Status ReadDeclared(std::span<const int64_t> told, std::vector<Declared>& declared) const;
+  absl::Status ReadDeclared(std::string_view bytes, std::vector<Declared>& declared) const;
   absl::Status NewUpdate(int table, const RowList& rows, void* from);
   std::vector<ElementRange> Parts(const TableSpec& table) const;
   TableChunks ChunksOf(int table, const DeclaredByRank& declared) const;

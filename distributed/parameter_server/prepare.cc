@@ -10,6 +10,11 @@
 #include "engine/runtime/math.h"
 
 namespace gyre {
+namespace {
+
+constexpr size_t kNumberBytes = sizeof(int64_t);
+
+}  // namespace
 
 std::vector<ElementRange> ParameterServer::Parts(const TableSpec& table) const {
   if (!table.parts.empty()) return table.parts;
@@ -42,23 +47,30 @@ absl::Status ParameterServer::Agree(DeclaredByRank& declared) {
   };
   for (const auto& read : reads_) declare(false, *read);
   for (const auto& update : updates_) declare(true, *update);
-  std::vector<std::vector<int64_t>> all;
-  RETURN_IF_ERROR(group_.Call("the parameter server's accesses",
-                              [&](Communicator& communicator) -> absl::Status {
-                                ASSIGN_OR_RETURN(all, TellAll(communicator, std::move(own)));
-                                return absl::OkStatus();
-                              }));
-  declared.assign(group_.size(), {});
+  constexpr char kWhat[] = "the parameter server's accesses";
+  const std::string_view bytes(reinterpret_cast<const char*>(own.data()),
+                               own.size() * kNumberBytes);
+  Mail mail;
   for (int rank = 0; rank < group_.size(); ++rank) {
-    RETURN_IF_ERROR(Annotate(ReadDeclared(all[rank], declared[rank]),
-                             absl::StrCat("the parameter server's accesses of rank ", rank)));
+    if (rank == group_.rank()) continue;
+    mail.outgoing.push_back({rank, bytes});
+    mail.incoming.push_back({rank});
+  }
+  RETURN_IF_ERROR(group_.Wait(group_.Submit(kWhat, &mail)).status());
+  mail.incoming.push_back({group_.rank(), std::string(bytes)});
+  declared.assign(group_.size(), {});
+  for (const auto& [rank, told, into] : mail.incoming) {
+    RETURN_IF_ERROR(
+        Annotate(ReadDeclared(told, declared[rank]), absl::StrCat(kWhat, " of rank ", rank)));
   }
   return absl::OkStatus();
 }
 
 // As Agree tells them.  Nothing of another rank's is taken for sound.
-absl::Status ParameterServer::ReadDeclared(std::span<const int64_t> told,
+absl::Status ParameterServer::ReadDeclared(std::string_view bytes,
                                            std::vector<Declared>& declared) const {
+  std::vector<int64_t> told(bytes.size() / kNumberBytes);  // what is left over is no number
+  std::copy_n(bytes.data(), told.size() * kNumberBytes, reinterpret_cast<char*>(told.data()));
   const auto wrong = [](const char* what, int64_t expected, int64_t got) {
     return absl::InternalError(
         absl::StrCat("the ", what, ": expected 0 to ", expected, ", got ", got));

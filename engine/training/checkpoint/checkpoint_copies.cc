@@ -33,7 +33,7 @@ absl::Status CheckpointCopies::Pack(const CheckpointStore& store, int64_t step) 
 
 absl::Status CheckpointCopies::Write(CheckpointStore& store, int64_t step,
                                      const std::map<std::string, uint32_t>& crc32_of_file) {
-  for (auto& [from, bytes] : mail_.incoming) {
+  for (auto& [from, bytes, into] : mail_.incoming) {
     const auto& files = files_of_rank_[static_cast<size_t>(from)];
     size_t at = files.size() * sizeof(uint64_t);
     for (size_t i = 0; i < files.size(); ++i) {

@@ -100,7 +100,7 @@ absl::StatusOr<std::vector<Message>> Gathering::ToLeader(const char* what, const
   if (me_ != 0 && folders_.Publishes(me_)) mail.outgoing.push_back({0, own});
   RETURN_IF_ERROR(communication_.Wait(communication_.Submit(what, &mail)).status());
   std::vector<Message> messages = {message};
-  for (const auto& [from, bytes] : mail.incoming) {
+  for (const auto& [from, bytes, into] : mail.incoming) {
     if (!messages.emplace_back().ParseFromString(bytes)) {
       return absl::InternalError(absl::StrCat(what, ": those of rank ", from, " do not parse"));
     }

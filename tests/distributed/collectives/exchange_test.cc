@@ -40,13 +40,17 @@ TEST(Exchange, BringsWhatWasSentWhileSumsGoOn) {
       RunRanksOn(algorithm, ranks, kPatienceMs, [&](ProcessGroup& group) {
         for (int round = 0; round < 6; ++round) {
           const int me = group.rank();
-          std::vector<std::string> sent(static_cast<size_t>(ranks));
+          std::vector<std::string> sent(static_cast<size_t>(ranks)), received(sent);
           Mail mail;
           for (int other = 0; other < ranks; ++other) {
             const Letter to = LetterOf(round, me, other);
             sent[static_cast<size_t>(other)] = to.bytes;
             if (to.sent) mail.outgoing.push_back({other, sent[static_cast<size_t>(other)]});
-            if (LetterOf(round, other, me).sent) mail.incoming.push_back({other});
+            const Letter from = LetterOf(round, other, me);
+            if (!from.sent) continue;
+            std::string& place = received[static_cast<size_t>(other)];
+            if (round % 2 == 0) place.resize(from.bytes.size());
+            mail.incoming.push_back({.from = other, .into = place});
           }
           const auto ticket = group.Submit("letters " + std::to_string(round), &mail);
           for (int sum = 0; sum < 3; ++sum) {
@@ -55,8 +59,10 @@ TEST(Exchange, BringsWhatWasSentWhileSumsGoOn) {
             EXPECT_EQ(data, std::vector<float>(100'003, static_cast<float>(ranks)));
           }
           ASSERT_TRUE(group.Wait(ticket).ok()) << group.status();
-          for (const auto& [from, bytes] : mail.incoming) {
-            EXPECT_TRUE(bytes == LetterOf(round, from, me).bytes) << from << " to " << me;
+          for (const auto& [from, bytes, into] : mail.incoming) {
+            const std::string_view got =
+                into.empty() ? bytes : std::string_view(into.data(), into.size());
+            EXPECT_TRUE(got == LetterOf(round, from, me).bytes) << from << " to " << me;
           }
         }
       });

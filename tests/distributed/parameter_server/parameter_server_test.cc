@@ -9,13 +9,11 @@
 #include <atomic>
 #include <chrono>
 #include <numeric>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "distributed/parameter_server/exchange.h"
 #include "distributed/server_shards.h"
 #include "engine/runtime/check.h"
 #include "tests/distributed/parameter_server/parameter_server_case.h"
@@ -380,29 +378,6 @@ TEST(ParameterServer, NamesTheRankThatDoesNotCome) {
     --waiting;
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
     EXPECT_THAT(status.message(), HasSubstr("rank 1 has been silent for 2000 ms"));
-  });
-}
-
-// It takes what the others give, and gives nothing.
-TEST(ParameterServer, NamesTheRankThatDoesNotGive) {
-  RunRanks(NewThreadCommunicators(3, /*timeout_ms=*/2000), [](Communicator& communicator) {
-    const int rank = communicator.rank();
-    std::vector<int64_t> numbers(3);
-    const auto at = [&](int of) { return std::as_writable_bytes(std::span(&numbers[of], 1)); };
-    if (rank != 1) {
-      const absl::Status status = GiveAll(communicator, at);
-      EXPECT_EQ(status, absl::UnavailableError("rank 1 has been silent for 2000 ms"));
-      return;
-    }
-    for (const int peer : {0, 2}) {
-      ASSERT_TRUE(communicator.Expect(at(peer).data(), sizeof(int64_t), peer, kExchangeTag).ok());
-    }
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
-    while (communicator.Poke(kNobody).ok()) {
-      if (std::chrono::steady_clock::now() > limit)
-        communicator.Abort(absl::InternalError("hangs"), 1);
-      std::this_thread::yield();
-    }
   });
 }
 
