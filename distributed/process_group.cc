@@ -1,71 +1,183 @@
 #include "distributed/process_group.h"
 
-#include <chrono>
-#include <future>
-#include <thread>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "distributed/agreement.h"
-#include "distributed/communication_thread.h"
+#include "distributed/lanes.h"
+#include "distributed/transport/backoff.h"
+#include "distributed/transport/rank_processes.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/timeline.h"
 
 namespace gyre {
+namespace {
+
+// How often an idle thread looks after what it has sent: first soon, because the next rank may wait
+// for it; then so rarely that it costs nothing.
+constexpr std::chrono::milliseconds kFirstPoke{1}, kLaterPokes{64};
+// How often it looks after what is under way, and nobody waits for.  Late by so much is little, and
+// it costs some 2 % of a core.
+constexpr std::chrono::microseconds kBetweenPasses{50};
+
+// How often it is looked whether a rank is stopped, where one is waited for.  Such looks are
+// counted, not time: a process that was stopped itself, and goes on, has not waited.
+constexpr std::chrono::milliseconds kBetweenStoppedLooks{1000};
+
+absl::Status Hangs(const char* call, int64_t timeout_ms, const std::string& why) {
+  char host[256] = "?";
+  gethostname(host, sizeof(host) - 1);
+  return absl::DeadlineExceededError(
+      absl::StrCat(call, " has not returned on host ", host, " for ", timeout_ms, " ms: ", why));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Start(MakeCommunicator make,
                                                                   AllreduceChoice allreduce,
                                                                   int64_t meeting_timeout_ms,
                                                                   int64_t stall_timeout_ms) {
-  auto thread = std::make_unique<CommunicationThread>(meeting_timeout_ms, stall_timeout_ms);
-  absl::Status status = thread->Start(std::move(make), std::move(allreduce));
-  std::unique_ptr<ProcessGroup> group(new ProcessGroup(std::move(thread)));
+  std::unique_ptr<ProcessGroup> group(new ProcessGroup(meeting_timeout_ms, stall_timeout_ms));
+  group->StartThread(std::move(make), std::move(allreduce));
+  absl::Status status = group->AwaitOpening();
   if (absl::IsDeadlineExceeded(status)) {
-    static_cast<void>(group->thread_.release());  // its thread uses it, if it ever goes on
+    static_cast<void>(group.release());  // its thread uses it, if it ever goes on
   }
   RETURN_IF_ERROR(status);
   return group;
 }
 
-ProcessGroup::ProcessGroup(std::unique_ptr<CommunicationThread> thread)
-    : thread_(std::move(thread)) {}
+ProcessGroup::ProcessGroup(int64_t meeting_timeout_ms, int64_t stall_timeout_ms)
+    : meeting_timeout_(meeting_timeout_ms), stall_timeout_(stall_timeout_ms) {}
 
 ProcessGroup::~ProcessGroup() { static_cast<void>(Close()); }
 
 absl::Status ProcessGroup::Stop() {
-  if (thread_ == nullptr) return absl::OkStatus();
+  if (!thread_.joinable()) return absl::OkStatus();
   // Its thread would end the process, without a word: the caller has the words.
   RETURN_IF_ERROR(status());
   return Close();
 }
 
-absl::Status ProcessGroup::Close() {
-  if (thread_ == nullptr) return absl::OkStatus();
-  const absl::Status status = thread_->Stop();
-  if (!status.ok()) static_cast<void>(thread_.release());  // as in Start
-  thread_.reset();
-  return status;
+void ProcessGroup::StartThread(MakeCommunicator make, AllreduceChoice allreduce) {
+  std::promise<void> closed;
+  closed_ = closed.get_future();
+  thread_ = std::thread([this, make = std::move(make), allreduce = std::move(allreduce),
+                         closed = std::move(closed)]() mutable {
+    pthread_setname_np(pthread_self(), kMeetingThread);
+    std::unique_lock driving(driving_);
+    const absl::Status status = Open(make, allreduce);
+    if (!status.ok()) queue_.Fail(status);
+    {
+      std::lock_guard lock(mutex_);
+      opened_ = status;
+    }
+    EnterPhase(Phase::kOpen);
+    if (status.ok()) {
+      // Ranks may have to come together for it, and one thread may start all of them.
+      const absl::Status made = lanes_->Open();
+      if (!made.ok()) Fail(made);
+      driving.unlock();
+      Run();
+      driving.lock();
+    }
+    // From kClosing on the group may be gone, so that the thread uses what is its own.
+    auto communicator = std::move(communicator_);
+    auto lanes = std::move(lanes_);
+    driving.unlock();
+    EnterPhase(Phase::kClosing);
+    // On the thread that made it, as MPI demands; and first, so that no rank writes into memory
+    // that the others free.
+    communicator.reset();
+    lanes.reset();
+    closed.set_value();
+  });
 }
 
-int ProcessGroup::rank() const { return thread_->communicator().rank(); }
-int ProcessGroup::size() const { return thread_->communicator().size(); }
+absl::Status ProcessGroup::AwaitOpening() {
+  std::unique_lock lock(mutex_);
+  std::string stopped;  // at the last look
+  for (auto waited = kBetweenStoppedLooks;; waited += kBetweenStoppedLooks) {
+    if (phase_changed_.wait_for(lock, kBetweenStoppedLooks,
+                                [&] { return phase_ != Phase::kOpening; })) {
+      return opened_;
+    }
+    const bool over = waited >= meeting_timeout_;
+    if (!over && waited < stall_timeout_) continue;
+    const AbsentRanks absent = FindAbsentRanks();
+    if (over || (!absent.stopped.empty() && absent.stopped == stopped)) {
+      thread_.detach();
+      return Hangs("MPI_Init", waited.count(),
+                   !absent.stopped.empty() ? absent.stopped
+                   : !absent.late.empty()  ? absent.late
+                                           : "a rank has not started, or hosts do not reach "
+                                             "each other");
+    }
+    stopped = absent.stopped;
+  }
+}
+
+absl::Status ProcessGroup::Close() {
+  if (!thread_.joinable()) return absl::OkStatus();
+  queue_.Close();
+  {
+    std::unique_lock lock(mutex_);
+    phase_changed_.wait(lock, [&] { return phase_ == Phase::kClosing; });
+  }
+  if (closed_.wait_for(parting_timeout_) == std::future_status::ready) {
+    thread_.join();
+    return absl::OkStatus();
+  }
+  thread_.detach();
+  const std::string stopped = FindAbsentRanks().stopped;
+  return Hangs("MPI_Finalize", parting_timeout_.count(),
+               stopped.empty() ? "another rank has not come to its end" : stopped);
+}
+
+void ProcessGroup::EnterPhase(Phase phase) {
+  std::lock_guard lock(mutex_);
+  phase_ = phase;
+  phase_changed_.notify_all();
+}
+
+absl::Status ProcessGroup::Open(const MakeCommunicator& make, const AllreduceChoice& allreduce) {
+  ASSIGN_OR_RETURN(communicator_, make());
+  // Nobody is longer silent than that, at the end either.
+  parting_timeout_ =
+      std::min(meeting_timeout_, std::chrono::milliseconds(communicator_->timeout_ms()));
+  RETURN_IF_ERROR(CheckAllreduce(allreduce.algorithm, std::nullopt));
+  RETURN_IF_ERROR(CheckWire(allreduce.algorithm, allreduce.wire));
+  ASSIGN_OR_RETURN(Selector selector,
+                   Selector::Calibrated(allreduce.calibration, ShapeOf(*communicator_)));
+  lanes_ = std::make_unique<Lanes>(*communicator_, allreduce, std::move(selector));
+  return absl::OkStatus();
+}
+
+int ProcessGroup::rank() const { return communicator_->rank(); }
+int ProcessGroup::size() const { return communicator_->size(); }
 
 double ProcessGroup::BytesSent(size_t bytes, DType dtype) const {
-  return thread_->lanes().BytesSent(bytes, dtype);
+  return lanes_->BytesSent(bytes, dtype);
 }
 
-size_t ProcessGroup::WorthwhileBytes() const { return thread_->lanes().WorthwhileBytes(); }
+size_t ProcessGroup::WorthwhileBytes() const { return lanes_->WorthwhileBytes(); }
 
-std::string ProcessGroup::DescribeAllreduce() const { return thread_->lanes().Describe(); }
+std::string ProcessGroup::DescribeAllreduce() const { return lanes_->Describe(); }
 
 absl::Status ProcessGroup::UseDevice(Device& device) {
   const std::string what =
       absl::StrCat("the use of device ", std::string(DeviceKindName(device.kind())));
   RETURN_IF_ERROR(CheckEqual(what, ""));
-  RETURN_IF_ERROR(thread_->Call(what, [&] { return thread_->lanes().UseDevice(device); }));
+  RETURN_IF_ERROR(Call(what, [&](Communicator&) { return lanes_->UseDevice(device); }));
   // Ranks that cannot do the same would cut their sums into other messages.
   RETURN_IF_ERROR(
       CheckEqual("a device whose memory can be summed", sums_device_memory() ? "yes" : "no"));
-  if (!thread_->lanes().connects()) return absl::OkStatus();
+  if (!lanes_->connects()) return absl::OkStatus();
   // It connects in its first sum: now, while an error is one of the start.
   const Tensor nothing{nullptr, Shape({0}), DType::kF64};
   return Wait(Submit("connection", nothing, nullptr, MemoryKind::kDevice)).status();
@@ -75,23 +187,23 @@ size_t ProcessGroup::DeviceBytes(std::string_view allreduce, size_t bytes, int r
   return Lanes::DeviceBytes(allreduce, bytes, ranks);
 }
 
-bool ProcessGroup::sums_device_memory() const { return thread_->lanes().sums_device_memory(); }
+bool ProcessGroup::sums_device_memory() const { return lanes_->sums_device_memory(); }
 
 absl::StatusOr<std::byte*> ProcessGroup::Share(size_t bytes) {
-  if (size() == 1 || !thread_->lanes().sums_in_arenas()) return nullptr;
+  if (size() == 1 || !lanes_->sums_in_arenas()) return nullptr;
   return Map("the memory that ranks share", bytes, &Lanes::Share);
 }
 
 absl::StatusOr<std::byte*> ProcessGroup::ShareOne(size_t bytes) {
-  if (size() == 1 || !thread_->lanes().on_one_host()) return nullptr;
+  if (size() == 1 || !lanes_->on_one_host()) return nullptr;
   return Map("the memory of which ranks have one copy", bytes, &Lanes::ShareOne);
 }
 
 absl::StatusOr<std::byte*> ProcessGroup::Map(std::string_view what, size_t bytes, Mapping map) {
   RETURN_IF_ERROR(CheckEqual(what, absl::StrCat(bytes)));
   std::byte* memory = nullptr;
-  RETURN_IF_ERROR(thread_->Call(what, [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(memory, (thread_->lanes().*map)(bytes));
+  RETURN_IF_ERROR(Call(what, [&](Communicator&) -> absl::Status {
+    ASSIGN_OR_RETURN(memory, (lanes_.get()->*map)(bytes));
     return absl::OkStatus();
   }));
   return memory;
@@ -100,7 +212,7 @@ absl::StatusOr<std::byte*> ProcessGroup::Map(std::string_view what, size_t bytes
 ProcessGroup::Ticket ProcessGroup::Submit(std::string_view label, Tensor inout, const Event* ready,
                                           MemoryKind memory, int urgency) {
   GYRE_CHECK(memory == MemoryKind::kPinnedHost || (sums_device_memory() && urgency < kAwaited));
-  return thread_->Submit([&](Work& work) {
+  return SubmitWork([&](Work& work) {
     const std::string_view dtype = DTypeName(inout.dtype);
     absl::StrAppend(&work.what, "sum of ", inout.elements(), " ",
                     absl::string_view(dtype.data(), dtype.size()), " \"",
@@ -114,7 +226,7 @@ ProcessGroup::Ticket ProcessGroup::Submit(std::string_view label, Tensor inout, 
 
 ProcessGroup::Ticket ProcessGroup::Submit(std::string_view what, Operation operation, int root,
                                           Tensor inout, const Event* ready, int urgency) {
-  return thread_->Submit([&](Work& work) {
+  return SubmitWork([&](Work& work) {
     work.what = what;
     work.operation = operation;
     work.root = root;
@@ -125,7 +237,7 @@ ProcessGroup::Ticket ProcessGroup::Submit(std::string_view what, Operation opera
 }
 
 ProcessGroup::Ticket ProcessGroup::Submit(std::string_view what, Mail* mail) {
-  return thread_->Submit([&](Work& work) {
+  return SubmitWork([&](Work& work) {
     work.what = what;
     work.operation = Operation::kExchange;
     work.mail = mail;
@@ -134,23 +246,38 @@ ProcessGroup::Ticket ProcessGroup::Submit(std::string_view what, Mail* mail) {
 }
 
 absl::Status ProcessGroup::Refuse(std::string_view what, const absl::Status& reason) {
-  return thread_->Call(what, [&] {
+  return Call(what, [&](Communicator&) {
     const std::string where = absl::StrCat("rank ", rank(), ": ", std::string(what));
-    thread_->communicator().Tell(Annotate(reason, where));
+    communicator_->Tell(Annotate(reason, where));
     return reason;
   });
 }
 
-absl::Status ProcessGroup::status() { return thread_->status(); }
+absl::Status ProcessGroup::status() { return queue_.status(); }
 
-absl::StatusOr<bool> ProcessGroup::Done(Ticket ticket) { return thread_->Done(ticket); }
+absl::StatusOr<bool> ProcessGroup::Done(Ticket ticket) { return queue_.Done(ticket); }
 
-absl::StatusOr<double> ProcessGroup::Wait(Ticket ticket) { return thread_->Wait(ticket); }
+absl::StatusOr<double> ProcessGroup::Wait(Ticket ticket) {
+  const double since = Timeline::on() ? Timeline::Now() : 0;
+  double result = 0;
+  RETURN_IF_ERROR(DriveUntil([&] { return queue_.Collect(ticket, since, &result); }));
+  return result;
+}
 
-absl::Status ProcessGroup::Await(Ticket ticket) { return thread_->Await(ticket); }
+absl::Status ProcessGroup::Await(Ticket ticket) {
+  const double since = Timeline::on() ? Timeline::Now() : 0;
+  for (Backoff backoff;; backoff.Pause()) {
+    double ignored = 0;
+    ASSIGN_OR_RETURN(const bool done, queue_.Collect(ticket, since, &ignored));
+    if (done) return absl::OkStatus();
+  }
+}
 
 absl::StatusOr<int64_t> ProcessGroup::WaitForMore(int64_t seen) {
-  return thread_->WaitForMore(seen);
+  const double since = Timeline::on() ? Timeline::Now() : 0;
+  int64_t done = 0;
+  RETURN_IF_ERROR(DriveUntil([&] { return queue_.DoneMore(seen, since, &done); }));
+  return done;
 }
 
 absl::Status ProcessGroup::Sum(std::string_view label, Tensor inout) {
@@ -193,7 +320,7 @@ absl::Status ProcessGroup::LeaderDoes(const std::string& what,
   std::promise<void> end;
   absl::Status told;
   std::thread teller([&, ended = end.get_future()] {
-    const std::chrono::milliseconds pause(thread_->communicator().timeout_ms() / 8);
+    const std::chrono::milliseconds pause(communicator_->timeout_ms() / 8);
     while (told.ok() && done == 0) {
       if (ended.wait_for(pause) == std::future_status::ready) done = 1;
       told = Sum(what, tensor);
@@ -205,21 +332,138 @@ absl::Status ProcessGroup::LeaderDoes(const std::string& what,
   return status.ok() ? told : status;
 }
 
-absl::Status ProcessGroup::Serve(Service& service) { return thread_->Serve(service); }
+// The thread polls from now on, for messages come unasked.
+absl::Status ProcessGroup::Serve(Service& service) {
+  RETURN_IF_ERROR(Call("the start of a service", [&](Communicator&) {
+    GYRE_CHECK(service_ == nullptr);
+    service_ = &service;
+    return absl::OkStatus();
+  }));
+  queue_.Call();
+  return absl::OkStatus();
+}
 
-absl::Status ProcessGroup::StopServing() { return thread_->StopServing(); }
+absl::Status ProcessGroup::StopServing() {
+  std::lock_guard driving(driving_);
+  service_ = nullptr;
+  return queue_.status();
+}
 
 absl::Status ProcessGroup::AwaitService(const std::function<bool()>& holds) {
-  return thread_->AwaitService(holds);
+  return DriveUntil([&]() -> absl::StatusOr<bool> {
+    RETURN_IF_ERROR(queue_.status());
+    return holds();
+  });
 }
 
 absl::Status ProcessGroup::Call(std::string_view what,
                                 const std::function<absl::Status(Communicator&)>& call) {
-  return thread_->Call(what, [&] { return call(thread_->communicator()); });
+  const std::function<absl::Status()> on_ranks = [&] { return call(*communicator_); };
+  return Wait(SubmitWork([&](Work& work) {
+           work.what = what;
+           work.call = &on_ranks;
+         }))
+      .status();
 }
 
 void ProcessGroup::Abort(const absl::Status& reason, int exit_code) {
-  thread_->Abort(reason, exit_code);
+  queue_.Abort(reason);
+  communicator_->Abort(reason, exit_code);
+}
+
+template <typename Describe>
+ProcessGroup::Ticket ProcessGroup::SubmitWork(const Describe& describe) {
+  const bool by_caller = lanes_->by_caller();
+  const Ticket ticket = queue_.Submit(/*call=*/!by_caller, describe);
+  if (by_caller) DriveOn();
+  return ticket;
+}
+
+void ProcessGroup::Run() {
+  auto patience = kFirstPoke;
+  for (;;) {
+    const bool called = queue_.AwaitCall(patience);
+    std::unique_lock driving(driving_, std::try_to_lock);
+    if (!driving) {
+      std::this_thread::yield();  // to who drives
+      continue;
+    }
+    Advance advance = Drive();
+    while (!called && advance == Advance::kMoved) advance = Drive();
+    const bool idle = active_.empty() && (service_ == nullptr || queue_.failed());
+    if (idle && queue_.Rest()) return;
+    patience = called || !idle ? kFirstPoke : std::min(2 * patience, kLaterPokes);
+    if (!called && !queue_.failed()) {  // else the communicator is of no more use
+      const absl::Status status = communicator_->Poke(kNobody);
+      if (!status.ok()) Fail(status);
+    }
+    driving.unlock();
+    if (!idle && advance == Advance::kWaiting) std::this_thread::sleep_for(kBetweenPasses);
+  }
+}
+
+template <typename Condition>
+absl::Status ProcessGroup::DriveUntil(const Condition& holds) {
+  absl::StatusOr<bool> done = holds();
+  if (!done.ok() || *done) return done.status();
+  queue_.BeginWait();
+  {
+    std::lock_guard driving(driving_);
+    Backoff backoff;
+    for (done = holds(); done.ok() && !*done; done = holds()) {
+      if (Drive() == Advance::kWaiting) {
+        backoff.Pause();
+      } else {
+        backoff.Reset();
+      }
+    }
+  }
+  queue_.EndWait();
+  return done.status();
+}
+
+// All that can be done at once, unless another thread drives.
+void ProcessGroup::DriveOn() {
+  std::unique_lock driving(driving_, std::try_to_lock);
+  if (!driving) return;
+  while (Drive() != Advance::kWaiting) {
+  }
+}
+
+Advance ProcessGroup::Drive() {
+  queue_.Take(active_);
+  const absl::StatusOr<Advance> advance = Pass();
+  if (advance.ok()) return *advance;
+  Fail(advance.status());
+  return Advance::kMoved;
+}
+
+// Until the most urgent operation that can go on has done so.
+absl::StatusOr<Advance> ProcessGroup::Pass() {
+  if (queue_.failed()) {
+    while (!active_.empty()) queue_.Finish(active_, active_.begin());
+    return Advance::kWaiting;
+  }
+  RETURN_IF_ERROR(queue_.aborted());
+  for (auto work = active_.begin(); work != active_.end(); ++work) {
+    absl::StatusOr<Advance> advance = lanes_->Drive(*work, active_);
+    if (!advance.ok()) return Annotate(advance.status(), work->what);
+    if (*advance == Advance::kDone) {
+      lanes_->Leave(*work);
+      queue_.Finish(active_, work);
+    }
+    if (*advance != Advance::kWaiting) return Advance::kMoved;
+  }
+  if (service_ != nullptr) return service_->Progress(*communicator_);
+  // Those under way hear what other ranks tell; what waits for its memory alone does not.
+  const auto under_way = [](const Work& work) { return work.by != nullptr; };
+  if (std::ranges::none_of(active_, under_way)) RETURN_IF_ERROR(communicator_->Poke(kNobody));
+  return Advance::kWaiting;
+}
+
+void ProcessGroup::Fail(const absl::Status& status) {
+  lanes_->Abandon();
+  queue_.Fail(status);
 }
 
 }  // namespace gyre

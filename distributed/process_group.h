@@ -1,18 +1,24 @@
 // process_group.h: the ranks of a run, with sums, comparisons and shared memory over all of them.
 //
-// A thread makes the communicator and drives several submitted operations at once, the most urgent
-// first.  It sleeps when there are none, and a caller that waits drives in its place.  All ranks
-// submit the same operations in the same order.  An operation's number and hash precede its first
+// A thread starts the communicator, drives several submitted operations at once, the most urgent
+// first, and ends it.  It sleeps when there are none.  A caller that waits drives in its place, so
+// that the thread is not woken for the same message.  All ranks submit the same operations in the
+// same order.  An operation's number and hash precede its first
 // bytes, so a mismatch does not hang.  It is an error on all ranks, which names both labels.  All
 // calls but Abort and Await come from one other thread.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,7 +31,6 @@
 
 namespace gyre {
 
-class CommunicationThread;
 class Lanes;
 
 class ProcessGroup {
@@ -151,12 +156,43 @@ class ProcessGroup {
   void Abort(const absl::Status& reason, int exit_code = 1);
 
  private:
+  enum class Phase { kOpening, kOpen, kClosing };
   using Mapping = absl::StatusOr<std::byte*> (Lanes::*)(size_t bytes);
-  absl::StatusOr<std::byte*> Map(std::string_view what, size_t bytes, Mapping map);
 
-  explicit ProcessGroup(std::unique_ptr<CommunicationThread> thread);
+  ProcessGroup(int64_t meeting_timeout_ms, int64_t stall_timeout_ms);
+  void StartThread(MakeCommunicator make, AllreduceChoice allreduce);
+  absl::Status Open(const MakeCommunicator& make, const AllreduceChoice& allreduce);
+  absl::Status AwaitOpening();
   absl::Status Close();
-  std::unique_ptr<CommunicationThread> thread_;
+  void EnterPhase(Phase phase);
+  absl::StatusOr<std::byte*> Map(std::string_view what, size_t bytes, Mapping map);
+  template <typename Describe>
+  Ticket SubmitWork(const Describe& describe);
+  // One thread drives at a time, under driving_.
+  void Run();
+  template <typename Condition>
+  absl::Status DriveUntil(const Condition& holds);
+  void DriveOn();
+  Advance Drive();
+  absl::StatusOr<Advance> Pass();
+  void Fail(const absl::Status& status);
+
+  // Any thread may call their functions that return constants.
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<Lanes> lanes_;
+
+  WorkQueue queue_;
+  std::mutex driving_;  // guards lanes, communicator, active_ and service_
+  Works active_;
+  Service* service_ = nullptr;
+  const std::chrono::milliseconds meeting_timeout_, stall_timeout_;
+  std::chrono::milliseconds parting_timeout_{0};  // set before kOpen
+  std::mutex mutex_;                              // guards phase_ and opened_
+  std::condition_variable phase_changed_;
+  Phase phase_ = Phase::kOpening;
+  absl::Status opened_;       // error of Open
+  std::future<void> closed_;  // once the communicator has ended
+  std::thread thread_;
 };
 
 }  // namespace gyre

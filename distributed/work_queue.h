@@ -1,6 +1,6 @@
 // work_queue.h: the operations between ranks, from submission until a caller has waited for them.
 //
-// One thread submits, and one at a time drives (communication_thread.h).  All ranks submit the same
+// One thread submits, and one at a time drives (process_group.h).  All ranks submit the same
 // in the same order.  Nothing is allocated unless more than ever is under way at once.
 #pragma once
 
