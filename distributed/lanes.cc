@@ -14,8 +14,9 @@ namespace {
 
 constexpr size_t kPageBytes = 4096;
 
-// NCCL's kernels wait for each other on the device: all ranks must start them in one order.
-int DeviceLanes(std::string_view algorithm) { return algorithm == "nccl" ? 1 : kLanesInOrder; }
+int DeviceLanes(std::string_view algorithm) {
+  return PropertiesOf(algorithm).meets_on_device ? 1 : kLanesInOrder;
+}
 
 }  // namespace
 

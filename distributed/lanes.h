@@ -44,8 +44,10 @@ class Lanes {
   double BytesSent(size_t bytes, DType dtype) const;
   std::string Describe() const;
   size_t WorthwhileBytes() const;
-  bool connects() const { return algorithm_ == "nccl"; }
-  bool sums_in_arenas() const { return SumsInArenas(algorithm_, ShapeOf(communicator_).hosts); }
+  bool connects() const { return PropertiesOf(algorithm_).meets_on_device; }
+  bool sums_in_arenas() const {
+    return ShapeOf(communicator_).hosts <= PropertiesOf(algorithm_).arena_hosts;
+  }
   bool on_one_host() const { return ShapeOf(communicator_).hosts == 1; }
   absl::StatusOr<std::byte*> Share(size_t bytes);
   absl::StatusOr<std::byte*> ShareOne(size_t bytes);

@@ -97,7 +97,8 @@ class Bench {
     const int tag = kFirstOperationTag + static_cast<int>(algorithms_.size());
     TimedAlgorithm& timed = algorithms_.emplace_back();
     timed.name = algorithm;
-    ASSIGN_OR_RETURN(timed.collective, NewCollective(algorithm, *communicator_, tag, arenas_));
+    ASSIGN_OR_RETURN(timed.collective, NewCollective(algorithm, *communicator_, tag, arenas_,
+                                                     Selector::Modelled(ShapeOf(*communicator_))));
     if (wire_ == DType::kF32 || !CheckWire(algorithm, wire_).ok()) return absl::OkStatus();
     timed.collective->CarryAs(wire_);
     absl::StrAppend(&timed.name, " as ", std::string(DTypeName(wire_)));

@@ -47,9 +47,7 @@ struct Algorithm {
   std::string_view name;
   Create create;
   double (*bytes_sent)(double bytes, double ranks, double hosts);
-  bool has_halves = false;
-  int arena_hosts = 0;  // on how many at most it sums in arenas
-  bool cuts_halves_elsewhere = false;
+  AlgorithmProperties properties = {};
 };
 
 constexpr int kAny = std::numeric_limits<int>::max();
@@ -59,10 +57,12 @@ constexpr Algorithm kAlgorithms[] = {
      [](Communicator& c, int tag, const SharedArenas& arenas) -> Made {
        return NewRing(c, tag, arenas);
      },
-     AndPartials, /*has_halves=*/true, /*arena_hosts=*/1},
+     AndPartials,
+     {.has_halves = true, .arena_hosts = 1}},
     {"direct",
      [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewDirect(c, tag); },
-     AndPartials, /*has_halves=*/true},
+     AndPartials,
+     {.has_halves = true}},
     {"halving_doubling",
      [](Communicator& c, int tag, const SharedArenas&) -> Made {
        return NewHalvingDoubling(c, tag);
@@ -73,17 +73,23 @@ constexpr Algorithm kAlgorithms[] = {
        return NewRecursiveDoubling(c, tag);
      },
      EachRound},
-    {"shared", NewShared, Nothing, /*has_halves=*/true, /*arena_hosts=*/1,
-     /*cuts_halves_elsewhere=*/true},
-    {"hierarchical", NewHierarchical, OfAPart, /*has_halves=*/false, kAny},
+    {"shared",
+     NewShared,
+     Nothing,
+     {.has_halves = true, .cuts_halves_elsewhere = true, .arena_hosts = 1}},
+    {"hierarchical", NewHierarchical, OfAPart, {.arena_hosts = kAny}},
     {"mpi", [](Communicator& c, int tag, const SharedArenas&) { return NewMpi(c, tag); },
      BothHalves},
-    {"auto", nullptr, NotItself, /*has_halves=*/true, kAny, /*cuts_halves_elsewhere=*/true},
+    {"auto",
+     nullptr,
+     NotItself,
+     {.has_halves = true, .cuts_halves_elsewhere = true, .arena_hosts = kAny}},
     {"naive",
      [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewNaive(c, tag); }, All},
     {"nccl",
      [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewMessageRing(c, tag); },
-     BothHalves},
+     BothHalves,
+     {.meets_on_device = true}},
 };
 
 const Algorithm* Find(std::string_view name) {
@@ -113,6 +119,12 @@ absl::Status NoSuch(std::string_view algorithm) {
 
 std::span<const std::string_view> AllreduceNames() { return kNames; }
 
+const AlgorithmProperties& PropertiesOf(std::string_view algorithm) {
+  const Algorithm* const found = Find(algorithm);
+  GYRE_CHECK(found != nullptr);
+  return found->properties;
+}
+
 absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algorithm,
                                                           Communicator& communicator, int tag,
                                                           const SharedArenas& arenas,
@@ -131,13 +143,6 @@ absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algor
   }
   members.push_back({"broadcast", NewBroadcast(communicator, tag)});
   return NewAuto(communicator, tag, selector, std::move(members));
-}
-
-absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algorithm,
-                                                          Communicator& communicator, int tag,
-                                                          const SharedArenas& arenas) {
-  return NewCollective(algorithm, communicator, tag, arenas,
-                       Selector::Modelled(ShapeOf(communicator)));
 }
 
 absl::StatusOr<std::unique_ptr<Collective>> NewDeviceCollective(std::string_view algorithm,
@@ -177,7 +182,7 @@ absl::Status CheckWire(std::string_view algorithm, DType wire) {
 absl::Status CheckHalves(std::string_view algorithm) {
   std::vector<std::string_view> names;
   for (const Algorithm& has : kAlgorithms) {
-    if (!has.has_halves) continue;
+    if (!has.properties.has_halves) continue;
     if (has.name == algorithm) return absl::OkStatus();
     names.push_back(has.name);
   }
@@ -191,18 +196,6 @@ size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks)
   GYRE_CHECK(Find(algorithm) != nullptr);
   if (algorithm == "nccl") return NcclDeviceBytes();
   return algorithm == "ring" ? DeviceRingBytes(bytes, ranks) : 0;
-}
-
-bool SumsInArenas(std::string_view algorithm, int hosts) {
-  const Algorithm* const found = Find(algorithm);
-  GYRE_CHECK(found != nullptr);
-  return hosts <= found->arena_hosts;
-}
-
-bool CutsHalvesElsewhere(std::string_view algorithm) {
-  const Algorithm* const found = Find(algorithm);
-  GYRE_CHECK(found != nullptr);
-  return found->cuts_halves_elsewhere;
 }
 
 double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks, int hosts) {

@@ -15,6 +15,19 @@ namespace gyre {
 // The names of all algorithms.
 std::span<const std::string_view> AllreduceNames();
 
+struct AlgorithmProperties {
+  bool has_halves = false;  // reduce-scatter and allgather in host memory
+  // Whether reduce-scatter cuts a tensor otherwise than allreduce, so that the last bits of the
+  // sums of squares differ.
+  bool cuts_halves_elsewhere = false;
+  int arena_hosts = 0;  // the most hosts over which it sums a tensor of SharedMemory in place
+  // Whether its kernels wait for other ranks on a device.  All ranks then start them in one order,
+  // and connect in the first.
+  bool meets_on_device = false;
+};
+// Precondition, here and below: `algorithm` is one of the names.
+const AlgorithmProperties& PropertiesOf(std::string_view algorithm);
+
 // How gradients are summed.
 struct AllreduceChoice {
   std::string algorithm;  // a name
@@ -32,10 +45,6 @@ absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algor
                                                           Communicator& communicator, int tag,
                                                           const SharedArenas& arenas,
                                                           const Selector& selector);
-// Likewise, with the selector's model.
-absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algorithm,
-                                                          Communicator& communicator, int tag,
-                                                          const SharedArenas& arenas);
 
 // The algorithm on memory of `device`, which outlives the result.  The communicator's thread calls
 // both.  Null for a cpu, or if algorithm or communicator cannot, so that sums use host memory.
@@ -55,20 +64,11 @@ absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind
 // or BF16 (Collective::CarryAs).
 absl::Status CheckWire(std::string_view algorithm, DType wire);
 
-// Errors: InvalidArgument, naming others, unless `algorithm` has reduce-scatter and allgather in
-// host memory.
+// Errors: InvalidArgument, naming others, unless the algorithm has halves.
 absl::Status CheckHalves(std::string_view algorithm);
 
 // Device memory that NewDeviceCollective's result allocates for tensors of up to `bytes`.
-// Precondition, here and below: `algorithm` is one of the names.
 size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks);
-
-// Whether, over `hosts`, it sums a tensor of SharedMemory in place.
-bool SumsInArenas(std::string_view algorithm, int hosts);
-
-// Whether reduce-scatter cuts a tensor otherwise than allreduce, so that the last bits of the sums
-// of squares differ.
-bool CutsHalvesElsewhere(std::string_view algorithm);
 
 // Bytes that the rank that sends most sends for a tensor of `bytes`, for the plan.  It is the mean
 // over ranks that differ by an element, for hosts of equal size.  For mpi the least possible, for

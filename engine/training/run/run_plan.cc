@@ -199,7 +199,7 @@ absl::Status RunPlan::Agree(const Parsed<NetConfig>& net, const Primitives& prim
     allreduce = exact ? "direct" + DescribeWire(shape) : DescribeServer(shape);
     if (exact) options.choices["ranks"] = absl::StrCat(shape.workers());
   } else if (nets.options.shape.shard_optimizer &&
-             CutsHalvesElsewhere(config.distributed().allreduce())) {
+             PropertiesOf(config.distributed().allreduce()).cuts_halves_elsewhere) {
     allreduce += ", in halves";
   }
   std::string train = "assumed", test;

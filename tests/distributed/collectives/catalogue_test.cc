@@ -14,11 +14,15 @@ namespace {
 
 constexpr int kTag = kFirstOperationTag;
 
+absl::Status Refusal(std::string_view algorithm, Communicator& communicator) {
+  const Selector selector = Selector::Modelled(ShapeOf(communicator));
+  return NewCollective(algorithm, communicator, kTag, SharedArenas(), selector).status();
+}
+
 TEST(NewCollective, NamesTheChoices) {
   auto communicators = NewThreadCommunicators(1, kPatienceMs);
-  const SharedArenas none;
   EXPECT_EQ(
-      NewCollective("rign", *communicators[0], kTag, none).status(),
+      Refusal("rign", *communicators[0]),
       absl::InvalidArgumentError("no allreduce algorithm \"rign\"; there are: ring, direct, "
                                  "halving_doubling, recursive_doubling, shared, hierarchical, mpi, "
                                  "auto, naive, nccl"));
@@ -26,17 +30,13 @@ TEST(NewCollective, NamesTheChoices) {
 
 TEST(Shared, RefusesSeveralHosts) {
   RunRanks(NewThreadCommunicators(3, kPatienceMs, {0, 0, 1}), [](Communicator& communicator) {
-    const SharedArenas none;
-    EXPECT_EQ(NewCollective("shared", communicator, kTag, none).status().code(),
-              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(Refusal("shared", communicator).code(), absl::StatusCode::kInvalidArgument);
   });
 }
 
 TEST(Mpi, RefusesRanksThatAreThreads) {
   const auto communicators = NewThreadCommunicators(2, kPatienceMs);
-  const SharedArenas none;
-  EXPECT_EQ(NewCollective("mpi", *communicators[0], kTag, none).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Refusal("mpi", *communicators[0]).code(), absl::StatusCode::kInvalidArgument);
 }
 
 // 2 hosts of 4 ranks: each sends half of its quarter to the other's, twice, and a partial.

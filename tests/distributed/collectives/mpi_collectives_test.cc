@@ -42,10 +42,11 @@ TEST(MpiCollectives, SumEveryTypeAndLength) {
   SharedArenas arenas;
   constexpr int64_t kMost = 300'001;
   arenas.push_back(*SharedMemory::Create(*communicator, kMost * sizeof(double)));
+  const Selector selector = Selector::Modelled(ShapeOf(*communicator));
   int tag = kFirstOperationTag;
   for (const std::string_view name : AllreduceNames()) {
     SCOPED_TRACE(std::string(name));
-    auto made = NewCollective(name, *communicator, tag++, arenas);
+    auto made = NewCollective(name, *communicator, tag++, arenas, selector);
     ASSERT_TRUE(made.ok()) << made.status();
     int64_t operation = 0;
     for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{1000}, kMost}) {
