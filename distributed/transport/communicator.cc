@@ -39,6 +39,17 @@ absl::Status Silence(std::span<const int> waits_for, int silent, const std::stri
   return absl::UnavailableError(text);
 }
 
+absl::Status PolledWait::Look(Communicator& communicator, int waiting_for) {
+  constexpr int kPollsBetweenLooks = 64;
+  if (++polls_ % kPollsBetweenLooks != 0) return absl::OkStatus();
+  RETURN_IF_ERROR(communicator.Poke(waiting_for));
+  const auto now = std::chrono::steady_clock::now();
+  if (polls_ == kPollsBetweenLooks) {
+    deadline_ = now + std::chrono::milliseconds(communicator.timeout_ms());
+  }
+  return now < deadline_ ? absl::OkStatus() : communicator.Overdue(waiting_for);
+}
+
 absl::Status WaitFor(Communicator& communicator, Request request) {
   Backoff backoff;
   for (;;) {

@@ -5,6 +5,7 @@
 // thread can drive, abort and bound several collectives.  WaitFor, Barrier and Overdue do.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -97,6 +98,20 @@ int SilentRank(std::span<const int> waits_for, int rank);
 // The error for it.  `whom` is its name.
 absl::Status Silence(std::span<const int> waits_for, int silent, const std::string& whom,
                      int64_t timeout_ms);
+
+// A wait for other ranks by polling memory or a library that knows no time limit.  It looks at the
+// clock, and hears other ranks, every 64th time.
+class PolledWait {
+ public:
+  // At the start, and whenever a rank that was waited for has come.
+  void Reset() { polls_ = 0; }
+  // After a poll without success.  Errors: those of Poke, and of Overdue after the time limit.
+  absl::Status Look(Communicator& communicator, int waiting_for);
+
+ private:
+  int polls_ = 0;
+  std::chrono::steady_clock::time_point deadline_;  // since the first look
+};
 
 // Blocks until the request is done.  Spins, then sleeps.
 absl::Status WaitFor(Communicator& communicator, Request request);

@@ -7,7 +7,6 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "distributed/collectives/algorithms/algorithms.h"
 #include "distributed/collectives/algorithms/catalogue.h"
@@ -17,13 +16,8 @@
 namespace gyre {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // MPI counts in int; far beyond any bucket.
 constexpr int64_t kMostElements = 1 << 28;
-// How often a waiting rank, which hears of nothing but the sum, looks at the clock and hears
-// others.
-constexpr int kPassesBetweenLooks = 64;
 
 template <DType dtype>
 void AddHalves(void* addend, void* sum, int* count, MPI_Datatype*) {
@@ -43,7 +37,7 @@ class Mpi final : public Collective {
     RETURN_IF_ERROR(CheckMpi(MPI_Op_create(AddHalves<DType::kBF16>, /*commute=*/1, &add_bf16_),
                              "MPI_Op_create"));
     RETURN_IF_ERROR(CheckMpi(MPI_Comm_idup(*all, &all_, &request_), "MPI_Comm_idup"));
-    BeginToWait();
+    wait_.Reset();
     for (Backoff backoff;; backoff.Pause()) {
       ASSIGN_OR_RETURN(const bool done, IsDone());
       if (done) return absl::OkStatus();
@@ -93,13 +87,8 @@ class Mpi final : public Collective {
                                             type, op, all_, &request_),
                              "MPI_Iallreduce"));
     asked_ = summed_ + count;
-    BeginToWait();
+    wait_.Reset();
     return absl::OkStatus();
-  }
-
-  void BeginToWait() {
-    passes_ = 0;
-    deadline_ = Clock::now() + std::chrono::milliseconds(channel_.communicator().timeout_ms());
   }
 
   // Of request_.
@@ -107,10 +96,8 @@ class Mpi final : public Collective {
     int done = 0;
     RETURN_IF_ERROR(CheckMpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "MPI_Test"));
     if (done) return true;
-    if (++passes_ % kPassesBetweenLooks != 0) return false;
-    Communicator& communicator = channel_.communicator();
-    RETURN_IF_ERROR(communicator.Poke(kNobody));
-    return Clock::now() < deadline_ ? absl::StatusOr<bool>(false) : communicator.Overdue(kNobody);
+    RETURN_IF_ERROR(wait_.Look(channel_.communicator(), kNobody));
+    return false;
   }
 
   MPI_Comm all_ = MPI_COMM_NULL;
@@ -118,8 +105,7 @@ class Mpi final : public Collective {
   MPI_Request request_ = MPI_REQUEST_NULL;
   bool agreed_ = false;
   int64_t asked_ = 0, summed_ = 0, measured_ = 0;  // elements
-  int passes_ = 0;
-  Clock::time_point deadline_;
+  PolledWait wait_;
 };
 
 }  // namespace

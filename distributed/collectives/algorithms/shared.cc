@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -24,15 +23,11 @@
 namespace gyre {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Up to here every rank adds all, in memory that is copied and in an arena: a second wait would
 // take as long (2 ranks, us: 1 KB .9 so or so; 4 KB in an arena 1.9 against .9).
 constexpr size_t kInlineBytes = 8 << 10, kInlineArenaBytes = 1 << 10;
 // Of a slice: half a core's L2 cache with what it is copied from, and two of them in each window.
 constexpr size_t kStageBytes = 256 << 10;
-// How often a waiting rank, which has only memory to look at, looks at the clock and hears others.
-constexpr int kPassesBetweenLooks = 64;
 
 constexpr size_t kLine = 64;  // a cache line
 
@@ -57,10 +52,7 @@ class Shared final : public Collective {
  public:
   Shared(Communicator& communicator, int tag, std::unique_ptr<SharedMemory> memory,
          const SharedArenas& arenas)
-      : Collective(communicator, tag),
-        memory_(std::move(memory)),
-        arenas_(arenas),
-        timeout_(communicator.timeout_ms()) {
+      : Collective(communicator, tag), memory_(std::move(memory)), arenas_(arenas) {
     inputs_.reserve(ranks_);
     outputs_.reserve(ranks_);
   }
@@ -75,6 +67,10 @@ class Shared final : public Collective {
   absl::Status Begin() override;
   absl::StatusOr<Advance> Step() override;
   void BeginRound();
+  void BeginToWait() {
+    waiting_for_ = 0;
+    wait_.Reset();
+  }
   void CopyIn();
   void CopyOut();
   absl::StatusOr<bool> AllHave(std::atomic<int64_t> RoundRecord::*reached);
@@ -93,7 +89,6 @@ class Shared final : public Collective {
 
   const std::unique_ptr<SharedMemory> memory_;
   const SharedArenas& arenas_;
-  const std::chrono::milliseconds timeout_;
 
   SharedStage stage_ = SharedStage::kDone;
   SharedMode mode_ = SharedMode::kInline;
@@ -103,8 +98,7 @@ class Shared final : public Collective {
   int64_t slice_elements_ = 0;      // of a rank's part
   int64_t done_ = 0;                // elements of this rank's work in the stage
   int waiting_for_ = 0;             // ranks below it have come
-  int passes_ = 0;
-  Clock::time_point deadline_;
+  PolledWait wait_;
   std::vector<const void*> inputs_;
   std::vector<void*> outputs_;
 };
@@ -209,15 +203,11 @@ absl::StatusOr<bool> Shared::AllHave(std::atomic<int64_t> RoundRecord::*reached)
   for (; waiting_for_ < ranks_; ++waiting_for_) {
     if ((RecordOf(waiting_for_).*reached).load(std::memory_order_acquire) < round_) break;
     if (arriving && waiting_for_ != rank_) RETURN_IF_ERROR(CheckClaim(waiting_for_));
-    passes_ = 0;
+    wait_.Reset();
   }
   if (waiting_for_ == ranks_) return true;
-  if (++passes_ % kPassesBetweenLooks != 0) return false;
-  RETURN_IF_ERROR(channel_.communicator().Poke(waiting_for_));
-  const Clock::time_point now = Clock::now();
-  if (passes_ == kPassesBetweenLooks) deadline_ = now + timeout_;
-  return now < deadline_ ? absl::StatusOr<bool>(false)
-                         : channel_.communicator().Overdue(waiting_for_);
+  RETURN_IF_ERROR(wait_.Look(channel_.communicator(), waiting_for_));
+  return false;
 }
 
 void Shared::AddInline() {
@@ -269,7 +259,7 @@ absl::StatusOr<Advance> Shared::Step() {
     case SharedStage::kCopyIn:
       RecordOf(rank_).squares = 0;
       CopyIn();
-      waiting_for_ = passes_ = 0;
+      BeginToWait();
       stage_ = SharedStage::kArrive;
       [[fallthrough]];
     case SharedStage::kArrive: {
@@ -286,7 +276,7 @@ absl::StatusOr<Advance> Shared::Step() {
     case SharedStage::kAdd:
       if (AddSegment()) return Advance::kMoved;
       RecordOf(rank_).finished.store(round_, std::memory_order_release);
-      waiting_for_ = passes_ = 0;
+      BeginToWait();
       stage_ = SharedStage::kFinish;
       [[fallthrough]];
     case SharedStage::kFinish: {
