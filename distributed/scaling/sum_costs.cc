@@ -98,20 +98,16 @@ absl::StatusOr<size_t> SumCosts::WorthwhileBytes(std::string_view algorithm,
     ASSIGN_OR_RETURN(const Selector selector, Selector::Calibrated(calibration_, shape));
     return gyre::WorthwhileBytes(algorithm, selector, shape);
   }
-  std::vector<Selector::Choice> choices;
-  for (size_t bytes = 64; bytes <= size_t{1} << 30; bytes *= 2) {
-    const std::string_view best =
-        algorithm == "auto" ? Fastest(static_cast<double>(bytes), shape) : algorithm;
-    if (choices.empty() || choices.back().algorithm != best) {
-      choices.push_back({choices.empty() ? 0 : bytes, std::string(best)});
-    }
-  }
+  const std::vector<Selector::Choice> choices =
+      Selector::Of([&](double bytes) {
+        return algorithm == "auto" ? Fastest(bytes, shape) : algorithm;
+      }).choices();
   std::vector<Selector::Cost> costs;
   for (const Selector::Choice& choice : choices) {
     const SumCost cost = Of(choice.algorithm, shape);
     costs.push_back({choice.algorithm, cost.start_s, cost.byte_s});
   }
-  return gyre::WorthwhileBytes("auto", Selector(std::move(choices), std::move(costs)), shape);
+  return gyre::WorthwhileBytes("auto", Selector(choices, std::move(costs)), shape);
 }
 
 }  // namespace gyre

@@ -125,18 +125,23 @@ bool IsSelectable(std::string_view algorithm) {
   return std::ranges::find(ModelledSums(), algorithm) != ModelledSums().end();
 }
 
-Selector Selector::Modelled(ClusterShape shape) {
+Selector Selector::Of(const std::function<std::string_view(double bytes)>& fastest) {
   std::vector<Choice> choices;
   for (size_t bytes = 64; bytes <= kModelledTo; bytes *= 2) {
-    const std::string_view best =
-        *std::ranges::min_element(ModelledSums(), {}, [&](std::string_view name) {
-          return SumSeconds(name, static_cast<double>(bytes), shape, {});
-        });
+    const std::string_view best = fastest(static_cast<double>(bytes));
     if (choices.empty() || choices.back().algorithm != best) {
       choices.push_back({choices.empty() ? 0 : bytes, std::string(best)});
     }
   }
   return Selector(std::move(choices));
+}
+
+Selector Selector::Modelled(ClusterShape shape) {
+  return Of([&](double bytes) {
+    return *std::ranges::min_element(ModelledSums(), {}, [&](std::string_view name) {
+      return SumSeconds(name, bytes, shape, {});
+    });
+  });
 }
 
 absl::StatusOr<std::vector<ClusterShape>> CalibratedShapes(std::string_view text) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,8 @@ class Selector {
     double start_s = 0, byte_s = 0;
   };
 
+  // fastest(bytes) names the algorithm.  Asked for powers of two, of 64 bytes to 1 GiB.
+  static Selector Of(const std::function<std::string_view(double bytes)>& fastest);
   // Chooses by the cost model.
   static Selector Modelled(ClusterShape shape);
   // Chooses by the measurements for this shape in `text`, which WriteCalibration wrote, or by the
