@@ -8,6 +8,10 @@
 
 namespace gyre {
 
+// Buckets that are summed at once, each in a lane of its own: as many as get ready during a sum of
+// a few MB.
+inline constexpr int kLanesInOrder = 4;
+
 struct GradientBucket {
   int first = 0, last = 0;  // half-open range of gradients
   size_t bytes = 0;

@@ -17,16 +17,17 @@
 
 #include "absl/status/statusor.h"
 #include "distributed/collectives/exchange.h"
+#include "distributed/gradient_bucket.h"
 
 namespace gyre {
 
 // Lanes, each with a tag and staging of its own.  Work in a lane is sequential, and lanes do not
 // wait for each other.
-//   in order  in turn, so that ranks agree; as many as buckets get ready during a sum of a few MB
+//   in order  in turn, so that ranks agree (gradient_bucket.h)
 //   urgent    work of kMostUrgent
 //   awaited   sums that a stream awaits, perhaps submitted long before their memory is ready
 //   exchange  mail, which may take long
-inline constexpr int kLanesInOrder = 4, kUrgentLane = kLanesInOrder;
+inline constexpr int kUrgentLane = kLanesInOrder;
 inline constexpr int kAwaitedLane = kUrgentLane + 1, kExchangeLane = kAwaitedLane + 1;
 inline constexpr int kLanes = kExchangeLane + 1;
 

@@ -10,9 +10,6 @@
 
 namespace gyre {
 
-// The process group's lanes in order (distributed/work_queue.h).
-inline constexpr int kScalingLanes = 4;
-
 class LinkQueue {
  public:
   // With urgent_first the sum submitted last is the most urgent.  Otherwise the first is.

@@ -5,6 +5,7 @@
 #include <deque>
 #include <limits>
 
+#include "distributed/gradient_bucket.h"
 #include "distributed/scaling/link_queue.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/random.h"
@@ -141,7 +142,7 @@ class Simulator {
   bool by_bucket() const { return what_.schedule == StepSchedule::kForward; }
   // Tables of a server do not wait for each other, since they move in chunks.
   LinkQueue NewQueue() const {
-    const int lanes = what_.served ? static_cast<int>(what_.buckets.size()) : kScalingLanes;
+    const int lanes = what_.served ? static_cast<int>(what_.buckets.size()) : kLanesInOrder;
     return LinkQueue(by_bucket() ? std::max(lanes, 1) : 1, /*urgent_first=*/by_bucket());
   }
   Arrivals Of(std::vector<double> done) const { return {std::move(done), pieces_.update_s}; }
@@ -235,7 +236,7 @@ double StepSeconds(const Workload& workload, const StepSimulation& simulation) {
 }
 
 double SumsSeconds(const StepSimulation& simulation) {
-  LinkQueue queue(kScalingLanes, /*urgent_first=*/true);
+  LinkQueue queue(kLanesInOrder, /*urgent_first=*/true);
   for (const StepSimulation::BucketSum& sum : simulation.sums) {
     queue.Submit(0, sum.start_s, sum.link_s);
   }

@@ -5,13 +5,8 @@
 
 #include <vector>
 
-#include "distributed/scaling/link_queue.h"
-
 namespace gyre {
 namespace {
-
-// Simulated are as many lanes as there are.
-static_assert(kScalingLanes == kLanesInOrder);
 
 TEST(WorkQueue, TheMostUrgentGoesFirst) {
   struct Case {
