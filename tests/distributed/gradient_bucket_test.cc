@@ -12,20 +12,6 @@
 namespace gyre {
 namespace {
 
-TEST(AssignBuckets, FillsInOrder) {
-  const std::vector<size_t> bytes = {40, 40, 30, 200, 10, 90, 1};
-  const auto buckets = AssignBuckets(bytes, 100);
-  ASSERT_EQ(buckets.size(), 5u);
-  EXPECT_EQ(buckets[0].last, 2);
-  EXPECT_EQ(buckets[0].bytes, 80u);
-  EXPECT_EQ(buckets[1].bytes, 30u);
-  EXPECT_EQ(buckets[2].bytes, 200u);
-  EXPECT_EQ(buckets[3].bytes, 100u);
-  EXPECT_EQ(buckets[4].bytes, 1u);
-}
-
-TEST(AssignBuckets, NoGradientsNoBuckets) { EXPECT_TRUE(AssignBuckets({}, 100).empty()); }
-
 TEST(AssignBuckets, NoCapacityOneBucketEach) {
   const std::vector<size_t> bytes = {1, 5, 2};
   EXPECT_EQ(AssignBuckets(bytes, 0).size(), 3u);

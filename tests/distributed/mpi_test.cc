@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -92,42 +91,6 @@ TEST_F(MpiTest, TagsAreAsManyAsMpiSays) {
     return absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;
-}
-
-// Element i of rank r, from both alone, so that every rank knows the whole sum.
-double Value(int64_t i, int rank) { return std::sin(static_cast<double>(i) + 0.1 * rank); }
-
-template <typename T>
-void ExpectSum(ProcessGroup& group, int64_t count) {
-  SCOPED_TRACE(count);
-  const int ranks = group.size();
-  std::vector<T> data(count);
-  for (int64_t i = 0; i < count; ++i) data[i] = static_cast<T>(Value(i, group.rank()));
-  const auto ticket = group.Submit("data", {data.data(), {count}, kDTypeOf<T>}, nullptr);
-  auto result = group.Wait(ticket);
-  ASSERT_TRUE(result.ok()) << result.status();
-  double squares = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    double exact = 0;
-    for (int rank = 0; rank < ranks; ++rank) exact += static_cast<T>(Value(i, rank));
-    ASSERT_NEAR(data[i], exact, ranks * ranks * std::numeric_limits<T>::epsilon()) << i;
-    squares += double{data[i]} * data[i];
-  }
-  EXPECT_NEAR(*result, squares, 1e-12 * squares);
-  // All ranks have the same bits.
-  EXPECT_TRUE(
-      group.CheckEqual("sum", {reinterpret_cast<const char*>(data.data()), data.size() * sizeof(T)})
-          .ok());
-  EXPECT_TRUE(
-      group.CheckEqual("sum of squares", {reinterpret_cast<const char*>(&*result), sizeof(double)})
-          .ok());
-}
-
-TEST_F(MpiTest, SumsEveryLength) {
-  for (const int64_t count : {0, 1, 2, 3, 4, 5, 37, 1000, 16'384, 100'003, 1'500'001}) {
-    ExpectSum<float>(*group_, count);
-    ExpectSum<double>(*group_, count);
-  }
 }
 
 TEST_F(MpiTest, ManyBucketsInFlight) {

@@ -83,17 +83,5 @@ TEST(Exchange, RanksThatMeanTwoThingsAreToldSo) {
   });
 }
 
-// Whoever sends nothing is waited for as in any sum, not for ever.
-TEST(Exchange, WhoDoesNotSendIsNamed) {
-  RunRanksOn("direct", 3, 2000, [](ProcessGroup& group) {
-    Mail mail;
-    if (group.rank() == 0) mail.incoming.push_back({2});
-    const absl::Status status = group.Wait(group.Submit("letters", &mail)).status();
-    if (group.rank() != 0) return group.Abort(group.Barrier());
-    EXPECT_THAT(status.message(), HasSubstr("silent"));
-    group.Abort(status);
-  });
-}
-
 }  // namespace
 }  // namespace gyre

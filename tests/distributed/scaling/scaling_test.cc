@@ -65,18 +65,6 @@ TEST(Scaling, OneRankIsAlone) {
   EXPECT_EQ(point.sums, 0);
 }
 
-TEST(Scaling, ANetworkThatTakesNoTimeLeavesTheComputation) {
-  const SumCosts costs = *SumCosts::Create(
-      {.start_between = 0, .byte_between = 0, .wait = 0, .shared_byte = 0, .each = 0}, "");
-  const Workload workload = EqualLayers(10, 0.3, 0, 1e8);
-  for (const int ranks : {2, 1000}) {
-    const ScalingPoint point = Simulate(workload, {.algorithm = "ring"}, ranks, costs);
-    EXPECT_NEAR(point.step, 0.3, 1e-12);
-    EXPECT_NEAR(point.exposed, 0, 1e-12);
-    EXPECT_NEAR(point.efficiency, 1, 1e-12);
-  }
-}
-
 // With more ranks there is more to send, and no step is shorter, if sums are made one by one;
 // several at once may get in each other's way so that a longer start helps.  No step is shorter
 // than link or computation.

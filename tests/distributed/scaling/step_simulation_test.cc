@@ -43,13 +43,6 @@ TEST(StepSimulation, ForwardWaitsBeforeTheFirstReader) {
   EXPECT_DOUBLE_EQ(StepSeconds(workload, Of(workload, sums)), 6.5);
 }
 
-TEST(StepSimulation, OneBucketWithoutComputation) {
-  const Workload workload{.layers = {{0, 0}}, .gradients = {{8, 0}}};
-  for (const StepSchedule schedule : kSchedules) {
-    EXPECT_DOUBLE_EQ(StepSeconds(workload, Of(workload, {{0.25, 3}}, schedule)), 3.25);
-  }
-}
-
 // seconds   0   2    4      6        9   10   11
 // backward      layer 1, layer 0
 // sums               1------.......--        (from 4; layer 0's from 6 to 9 goes ahead)
