@@ -100,42 +100,39 @@ TEST(PeerBounds, OfTags) {
     const std::unique_ptr<Communicator> all;
   };
   for (const int64_t rows : {3, 4}) {
-    auto communicators = NewThreadCommunicators(2, kPatienceMs);
-    std::vector<std::thread> ranks;
-    for (auto& communicator : communicators) {
-      ranks.emplace_back([&] {
-        auto group = *ProcessGroup::Start(
-            [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-              return std::make_unique<FewTags>(std::move(communicator));
-            },
-            {"auto"});
-        const std::unique_ptr<Device> device = NewCpuDevice({});
-        const std::unique_ptr<Stream> stream = *device->NewStream();
-        // One rank owns all of it, a chunk a row; the other reads and updates it.
-        const auto server =
-            *ParameterServer::Create(*group, *device, *stream, {.servers = 1, .chunk_bytes = 8});
-        const std::unique_ptr<TableUpdate> update = NewAddition(1);
-        const int table = *server->AddTable(
-            {.name = "x", .rows = rows, .width = 2, .parts = {{0, 0}, {0, rows}}}, *update);
-        std::vector<float> memory(static_cast<size_t>(2 * rows));
-        if (group->rank() == 0) {
-          const Tensor all{memory.data(), Shape({rows, 2}), DType::kF32};
-          ASSERT_TRUE(server->AddUpdate(table, RowList::All(rows), all).ok());
-        }
-        const absl::Status status = server->Prepare();
-        if (rows == 3) {
-          EXPECT_TRUE(status.ok()) << status;
-          ASSERT_TRUE(server->Start().ok());
-          EXPECT_TRUE(server->Abandon().ok());
-          return;
-        }
-        EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-        EXPECT_THAT(status.message(),
-                    HasSubstr("what rank 0 reads and updates moves in 4 chunks, and the messages' "
-                              "tags, up to 74, are enough for 3"));
-      });
+    std::vector<std::unique_ptr<Communicator>> few;
+    for (auto& communicator : NewThreadCommunicators(2, kPatienceMs)) {
+      few.push_back(std::make_unique<FewTags>(std::move(communicator)));
     }
-    for (std::thread& rank : ranks) rank.join();
+    RunGroups(
+        std::move(few), [](int) { return AllreduceChoice{"auto"}; },
+        [&](ProcessGroup& group) {
+          const std::unique_ptr<Device> device = NewCpuDevice({});
+          const std::unique_ptr<Stream> stream = *device->NewStream();
+          // One rank owns all of it, a chunk a row; the other reads and updates it.
+          const auto server =
+              *ParameterServer::Create(group, *device, *stream, {.servers = 1, .chunk_bytes = 8});
+          const std::unique_ptr<TableUpdate> update = NewAddition(1);
+          const int table = *server->AddTable(
+              {.name = "x", .rows = rows, .width = 2, .parts = {{0, 0}, {0, rows}}}, *update);
+          std::vector<float> memory(static_cast<size_t>(2 * rows));
+          if (group.rank() == 0) {
+            const Tensor all{memory.data(), Shape({rows, 2}), DType::kF32};
+            ASSERT_TRUE(server->AddUpdate(table, RowList::All(rows), all).ok());
+          }
+          const absl::Status status = server->Prepare();
+          if (rows == 3) {
+            EXPECT_TRUE(status.ok()) << status;
+            ASSERT_TRUE(server->Start().ok());
+            EXPECT_TRUE(server->Abandon().ok());
+            return;
+          }
+          EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+          EXPECT_THAT(
+              status.message(),
+              HasSubstr("what rank 0 reads and updates moves in 4 chunks, and the messages' "
+                        "tags, up to 74, are enough for 3"));
+        });
   }
   // A subset of the ranks has the same tags.
   FewTags all(std::move(NewThreadCommunicators(1, kPatienceMs)[0]));

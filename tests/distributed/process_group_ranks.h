@@ -34,24 +34,28 @@ class FakeEvent final : public Event {
   mutable std::atomic<bool> polled_ = false;
 };
 
-// Each rank has a thread of its own besides its group's.
-inline void RunRanksOn(const std::string& algorithm, int ranks, int64_t timeout_ms,
-                       const std::function<void(ProcessGroup&)>& body,
-                       const std::vector<int>& hosts = {}) {
-  auto communicators = NewThreadCommunicators(ranks, timeout_ms, hosts);
+// Runs body(group) on a thread for each rank, besides its group's.
+inline void RunGroups(std::vector<std::unique_ptr<Communicator>> communicators,
+                      const std::function<AllreduceChoice(int rank)>& choice,
+                      const std::function<void(ProcessGroup&)>& body) {
   std::vector<std::thread> threads;
-  for (auto& communicator : communicators) {
-    threads.emplace_back([&] {
-      auto group = ProcessGroup::Start(
-          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-            return std::move(communicator);
-          },
-          {algorithm});
+  for (size_t rank = 0; rank < communicators.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto group = ProcessGroup::Start([&] { return std::move(communicators[rank]); },
+                                             choice(static_cast<int>(rank)));
       ASSERT_TRUE(group.ok()) << group.status();
       body(**group);
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+inline void RunRanksOn(const std::string& algorithm, int ranks, int64_t timeout_ms,
+                       const std::function<void(ProcessGroup&)>& body,
+                       const std::vector<int>& hosts = {}) {
+  RunGroups(
+      NewThreadCommunicators(ranks, timeout_ms, hosts),
+      [&](int) { return AllreduceChoice{algorithm}; }, body);
 }
 
 // The group of a job of one rank.

@@ -108,32 +108,25 @@ TEST(ProcessGroup, OtherOperationIsAnErrorOnAllRanks) {
 
 // Gradients alone: what is urgent stays exact.
 TEST(ProcessGroup, CarriesWhatIsInOrderAsHalves) {
-  auto communicators = NewThreadCommunicators(2, kPatienceMs);
-  std::vector<std::unique_ptr<ProcessGroup>> groups;
-  for (size_t rank = 0; rank < 2; ++rank) {
-    groups.push_back(*ProcessGroup::Start([&] { return std::move(communicators[rank]); },
-                                          {"direct", /*calibration=*/"", DType::kF16}));
-    EXPECT_EQ(groups[rank]->DescribeAllreduce(), "direct, as F16");
-    EXPECT_EQ(groups[rank]->BytesSent(400, DType::kF32), 200 + 8);
-    EXPECT_EQ(groups[rank]->BytesSent(400, DType::kF16), 400 + 8);
-    EXPECT_EQ(groups[rank]->BytesSent(400, DType::kF64), 400 + 8);
-  }
   constexpr double kOdd = 1 + 0x1p-12, kEven = 1;  // as F16
-  std::vector<std::thread> ranks;
-  for (const auto& group : groups) {
-    ranks.emplace_back([&] {
-      std::vector<float> gradients(10, kOdd), statistics(10, kOdd);
-      std::vector<double> wide(10, kOdd);
-      const Tensor doubles{wide.data(), {10}, DType::kF64};
-      EXPECT_EQ(*group->Wait(group->Submit("bucket", View(gradients), nullptr)), 10 * 4.0);
-      EXPECT_TRUE(group->Wait(group->Submit("metrics", doubles, nullptr)).ok());
-      EXPECT_TRUE(group->Sum("statistics", View(statistics)).ok());
-      EXPECT_EQ(gradients, std::vector<float>(10, 2 * kEven));
-      EXPECT_EQ(wide, std::vector<double>(10, 2 * kOdd));
-      EXPECT_EQ(statistics, std::vector<float>(10, 2 * kOdd));
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+  RunGroups(
+      NewThreadCommunicators(2, kPatienceMs),
+      [](int) { return AllreduceChoice{.algorithm = "direct", .wire = DType::kF16}; },
+      [&](ProcessGroup& group) {
+        EXPECT_EQ(group.DescribeAllreduce(), "direct, as F16");
+        EXPECT_EQ(group.BytesSent(400, DType::kF32), 200 + 8);
+        EXPECT_EQ(group.BytesSent(400, DType::kF16), 400 + 8);
+        EXPECT_EQ(group.BytesSent(400, DType::kF64), 400 + 8);
+        std::vector<float> gradients(10, kOdd), statistics(10, kOdd);
+        std::vector<double> wide(10, kOdd);
+        const Tensor doubles{wide.data(), {10}, DType::kF64};
+        EXPECT_EQ(*group.Wait(group.Submit("bucket", View(gradients), nullptr)), 10 * 4.0);
+        EXPECT_TRUE(group.Wait(group.Submit("metrics", doubles, nullptr)).ok());
+        EXPECT_TRUE(group.Sum("statistics", View(statistics)).ok());
+        EXPECT_EQ(gradients, std::vector<float>(10, 2 * kEven));
+        EXPECT_EQ(wide, std::vector<double>(10, 2 * kOdd));
+        EXPECT_EQ(statistics, std::vector<float>(10, 2 * kOdd));
+      });
 }
 
 // Before one waits for the others in a way of its own.
@@ -146,37 +139,36 @@ TEST(ProcessGroup, OtherAllreduceIsAnErrorOnAllRanks) {
   } usual = {"auto", "", "allreduce auto: shared"},
     others[] = {{"auto", kCalibration, "allreduce auto: direct"}, {"ring", "", "allreduce ring"}};
   for (const auto& other : others) {
-    auto communicators = NewThreadCommunicators(3, kPatienceMs);
-    std::vector<std::unique_ptr<ProcessGroup>> groups;
-    for (size_t rank = 0; rank < 3; ++rank) {
-      const auto& mine = rank == 1 ? other : usual;
-      groups.push_back(*ProcessGroup::Start([&] { return std::move(communicators[rank]); },
-                                            {mine.algorithm, mine.calibration}));
-    }
-    for (const auto& group : groups) {
-      const std::string message(group->Barrier().message());
-      EXPECT_THAT(message, HasSubstr(usual.shown));
-      EXPECT_THAT(message, HasSubstr(other.shown));
-    }
+    RunGroups(
+        NewThreadCommunicators(3, kPatienceMs),
+        [&](int rank) {
+          const auto& mine = rank == 1 ? other : usual;
+          return AllreduceChoice{mine.algorithm, mine.calibration};
+        },
+        [&](ProcessGroup& group) {
+          const std::string message(group.Barrier().message());
+          EXPECT_THAT(message, HasSubstr(usual.shown));
+          EXPECT_THAT(message, HasSubstr(other.shown));
+        });
   }
 }
 
 // By the line of the command, on all ranks, also where the algorithm follows from it.
 TEST(ProcessGroup, OtherCommandsAreAnErrorOnAllRanks) {
-  auto communicators = NewThreadCommunicators(3, kPatienceMs);
-  std::vector<std::unique_ptr<ProcessGroup>> groups;
-  for (size_t rank = 0; rank < 3; ++rank) {
-    AllreduceChoice choice = {.algorithm = rank == 2 ? "direct" : "ring"};
-    choice.command =
-        absl::StrCat("program train\n--plan\n", rank == 2 ? "--sync=bsp" : "no --sync", "\n");
-    groups.push_back(*ProcessGroup::Start([&] { return std::move(communicators[rank]); }, choice));
-  }
-  for (const auto& group : groups) {
-    EXPECT_EQ(group->Barrier().message(),
-              "the command: rank 2 is the first that differs from rank 0: expected \"no --sync\", "
-              "got \"--sync=bsp\"; give all ranks the same program, flags and files");
-    EXPECT_FALSE(group->Stop().ok());  // or this rank would end without a word
-  }
+  RunGroups(
+      NewThreadCommunicators(3, kPatienceMs),
+      [](int rank) {
+        return AllreduceChoice{
+            .algorithm = rank == 2 ? "direct" : "ring",
+            .command = absl::StrCat("program train\n--plan\n",
+                                    rank == 2 ? "--sync=bsp" : "no --sync", "\n")};
+      },
+      [](ProcessGroup& group) {
+        EXPECT_EQ(group.Barrier().message(),
+                  "the command: rank 2 is the first that differs from rank 0: expected \"no "
+                  "--sync\", got \"--sync=bsp\"; give all ranks the same program, flags and files");
+        EXPECT_FALSE(group.Stop().ok());  // or this rank would end without a word
+      });
 }
 
 TEST(ProcessGroup, CheckEqualNamesTheFirstThatDiffers) {
@@ -240,23 +232,19 @@ TEST(ProcessGroup, AfterAnErrorEveryTicketHasIt) {
 // What a rank's last message waits for must not be its next operation: it may have none.
 TEST(ProcessGroup, AnIdleRankLetsGoOfWhatItHasSent) {
   const auto transports = NewThreadCommunicators(3, kPatienceMs);
-  std::atomic<int> done = 0;
-  std::vector<std::thread> ranks;
+  std::vector<std::unique_ptr<Communicator>> buffering;
   for (const auto& transport : transports) {
-    ranks.emplace_back([&] {
-      auto group = ProcessGroup::Start(
-          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-            return std::make_unique<BufferingCommunicator>(*transport);
-          },
-          {"naive"});
-      ASSERT_TRUE(group.ok());
-      std::vector<float> data(10, 1);
-      EXPECT_TRUE((*group)->Sum("fc", View(data)).ok());
-      ++done;
-      while (done < 3) std::this_thread::yield();
-    });
+    buffering.push_back(std::make_unique<BufferingCommunicator>(*transport));
   }
-  for (std::thread& rank : ranks) rank.join();
+  std::atomic<int> done = 0;
+  RunGroups(
+      std::move(buffering), [](int) { return AllreduceChoice{"naive"}; },
+      [&](ProcessGroup& group) {
+        std::vector<float> data(10, 1);
+        EXPECT_TRUE(group.Sum("fc", View(data)).ok());
+        ++done;
+        while (done < 3) std::this_thread::yield();
+      });
 }
 
 TEST(ProcessGroup, LeaderMayWorkLongerThanSilenceMayLast) {

@@ -132,19 +132,18 @@ TEST(ParameterServer, LittleIsUnderWayAndTheMostUrgentIsNext) {
     made.accesses[0].push_back({false, kTables - 1 - t, all});
     made.accesses[0].push_back({true, t, all});
   }
-  auto communicators = NewThreadCommunicators(2, kPatienceMs);
-  std::array<std::atomic<Holding*>, 2> holding = {};
-  const auto body = [&](int rank) {
-    auto group = ProcessGroup::Start(
-        [&] {
-          auto communicator = std::make_unique<Holding>(*communicators[rank]);
-          holding[rank] = communicator.get();
-          return communicator;
-        },
-        {"direct"});
-    ASSERT_TRUE(group.ok()) << group.status();
+  const auto communicators = NewThreadCommunicators(2, kPatienceMs);
+  std::vector<std::unique_ptr<Communicator>> all_holding;
+  std::array<Holding*, 2> holding = {};
+  for (int rank = 0; rank < 2; ++rank) {
+    auto communicator = std::make_unique<Holding>(*communicators[rank]);
+    holding[rank] = communicator.get();
+    all_holding.push_back(std::move(communicator));
+  }
+  const auto body = [&](ProcessGroup& group) {
+    const int rank = group.rank();
     const std::unique_ptr<Device> device = NewCpuDevice({});
-    Worker worker(made, **group, *device);
+    Worker worker(made, group, *device);
     ASSERT_TRUE(worker.Prepare().ok());
     for (int t = 0; rank == 0 && t < kTables; ++t) ASSERT_TRUE(worker.server().Read(t).ok());
     if (rank == 0) {
@@ -171,9 +170,8 @@ TEST(ParameterServer, LittleIsUnderWayAndTheMostUrgentIsNext) {
       EXPECT_EQ(number(place) < number(place - 1), rank == 0) << place;
     }
   };
-  std::thread owner([&] { body(1); });
-  body(0);
-  owner.join();
+  RunGroups(
+      std::move(all_holding), [](int) { return AllreduceChoice{"direct"}; }, body);
 }
 
 }  // namespace
