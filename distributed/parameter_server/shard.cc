@@ -192,36 +192,6 @@ absl::Status Shard::Clear() {
   return work_->Synchronize();
 }
 
-// Whoever reads here has an update here.
-int64_t Shard::Clock(const TableChunk& chunk, int worker) const {
-  int64_t clock = std::numeric_limits<int64_t>::max();
-  for (const int update : chunk.updates) {
-    const UpdateSlice& slice = updates_[update];
-    if (worker == kNobody || slice.worker == worker) clock = std::min(clock, slice.applied);
-  }
-  return clock;
-}
-
-bool Shard::MayApply(const TableChunk& chunk, const UpdateSlice& slice) const {
-  if (slice.received == slice.applied) return false;
-  if (options_.sync != Sync::kBsp) return true;
-  if (&updates_[chunk.updates[chunk.next]] != &slice) return false;
-  if (chunk.applied < chunk.summed) return false;  // the sum's memory is in use
-  // Nobody may read what is of this iteration in this iteration.
-  return chunk.next + 1 < chunk.updates.size() || std::ranges::all_of(chunk.reads, [&](int read) {
-           return reads_[read].gathered > slice.applied;
-         });
-}
-
-bool Shard::MayAnswer(const TableChunk& chunk, const ReadSlice& slice) const {
-  if (slice.gathered > slice.sent) return false;  // its memory is in use
-  const int64_t clock = slice.gathered;           // of the iteration that reads
-  if (Clock(chunk, slice.worker) < clock) return false;
-  if (options_.gated && chunk.applied < clock) return false;
-  if (options_.sync == Sync::kAsync) return true;
-  return Clock(chunk, kNobody) >= clock - (options_.sync == Sync::kSsp ? options_.staleness : 0);
-}
-
 absl::Status Shard::Apply(TableChunk& chunk, UpdateSlice& slice) {
   RETURN_IF_ERROR(options_.sync == Sync::kBsp ? AddToSum(chunk, slice) : ApplyAlone(chunk, slice));
   RETURN_IF_ERROR((IsCopied(slice) ? *in_ : *work_).Record(*slice.used));

@@ -169,7 +169,7 @@ class Shard {
   // Calls use(sent), which enqueues on work_.  `sent` is the slice where the device can read it.
   template <typename Use>
   absl::Status Receive(UpdateSlice& slice, const Use& use);
-  // Updates of the worker, or for kNobody of the slowest, that are applied.
+  // staleness.cc.  Updates of the worker, or for kNobody of the slowest, that are applied.
   int64_t Clock(const TableChunk& chunk, int worker) const;
   bool MayApply(const TableChunk& chunk, const UpdateSlice& slice) const;
   bool MayAnswer(const TableChunk& chunk, const ReadSlice& slice) const;
