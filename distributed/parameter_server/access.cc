@@ -9,13 +9,13 @@ namespace gyre {
 
 int TagOf(bool update, int chunk) { return kExchangeTag + 1 + 2 * chunk + (update ? 1 : 0); }
 
-void RowChunk::AddSlice(const RowSelection& slice, bool meets, const Tensor& memory, DType sent_as,
-                        RowIndex& index) {
+void RowChunk::AddSlice(const RowSelection& slice, bool meets, const Tensor& memory,
+                        DType wire_type, RowIndex& index) {
   OwnerSlice& added = slices.emplace_back();
   added.meets = meets;
-  added.staged = {nullptr, Shape({slice.count, memory.shape[1]}), sent_as};
+  added.staged = {nullptr, Shape({slice.count, memory.shape[1]}), wire_type};
   const RowList places = PlacesOf(slice);
-  if (places.runs().size() == 1 && memory.dtype == sent_as) {
+  if (places.runs().size() == 1 && memory.dtype == wire_type) {
     added.first = places.runs().front().begin;
   } else {
     added.places = index.Add(places);

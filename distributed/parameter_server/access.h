@@ -39,8 +39,8 @@ struct RowChunk {
   Tensor host = {};  // the staged slices of the other owners
   int own = -1;      // the shard's number of this rank's slice; -1: none
 
-  // Adds the next owner's slice.  `sent_as` is the wire type.
-  void AddSlice(const RowSelection& slice, bool meets, const Tensor& memory, DType sent_as,
+  // Adds the next owner's slice.
+  void AddSlice(const RowSelection& slice, bool meets, const Tensor& memory, DType wire_type,
                 RowIndex& index);
   // Bytes of the largest packed slice.  All accesses of a kind share the device memory for it,
   // since the work of one stream is in order.

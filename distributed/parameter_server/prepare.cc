@@ -35,7 +35,7 @@ absl::Status ParameterServer::Agree(DeclaredByRank& declared) {
   for (const TableSpec& table : tables_) {
     absl::StrAppend(&text, "\n", table.name, " ", table.rows, " ", table.width, " ",
                     std::string(DTypeName(table.dtype)), " sent as ",
-                    std::string(DTypeName(table.sent_as())));
+                    std::string(DTypeName(table.wire_type())));
     for (const ElementRange& part : table.parts) absl::StrAppend(&text, " to ", part.end);
   }
   RETURN_IF_ERROR(group_.CheckEqual("the parameter server's tables and options", text));
@@ -180,14 +180,14 @@ absl::StatusOr<RowChunk*> ParameterServer::NewChunk(size_t access) {
 absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>& accesses,
                                          std::span<const TableChunks> tables, Wanted& wanted) {
   const int rank = group_.rank();
-  std::vector<std::vector<RowSelection>> pieces;  // by access and chunk
+  std::vector<std::vector<RowSelection>> slices;  // by access and chunk
   // By table and chunk: whether the worker accesses a row there.
   std::vector<std::vector<bool>> meets;
   for (const TableChunks& chunks : tables) meets.emplace_back(chunks.all.size());
   for (const auto& [update, table, rows] : accesses) {
-    pieces.push_back(CutRows(rows, tables[table].all));
-    for (size_t chunk = 0; chunk < pieces.back().size(); ++chunk) {
-      if (pieces.back()[chunk].count > 0) meets[table][chunk] = true;
+    slices.push_back(CutRows(rows, tables[table].all));
+    for (size_t chunk = 0; chunk < slices.back().size(); ++chunk) {
+      if (slices.back()[chunk].count > 0) meets[table][chunk] = true;
     }
   }
   int number = 0;
@@ -199,8 +199,8 @@ absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>
       const auto of = [&](int owner) -> std::pair<RowSelection, bool> {
         const size_t chunk = tables[table].first[owner] + static_cast<size_t>(b);
         if (chunk >= tables[table].first[owner + 1]) return {};
-        const RowSelection& piece = pieces[a][chunk];
-        return {piece, update ? meets[table][chunk] : piece.count > 0};
+        const RowSelection& slice = slices[a][chunk];
+        return {slice, update ? meets[table][chunk] : slice.count > 0};
       };
       RowChunk* own = nullptr;
       if (worker == rank) {
@@ -208,22 +208,22 @@ absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>
         own->number = number;
         own->rank = rank;
         const Tensor& memory = update ? updates_[a - reads_.size()]->memory : reads_[a]->memory;
-        const DType sent_as = update ? tables_[table].sent_as() : tables_[table].dtype;
+        const DType wire_type = update ? tables_[table].wire_type() : tables_[table].dtype;
         int64_t others = 0;  // rows
         for (int owner = 0; owner < group_.size(); ++owner) {
-          const auto [piece, meets_owner] = of(owner);
-          own->AddSlice(piece, meets_owner, memory, sent_as, index_);
-          if (owner != rank) others += piece.count;
+          const auto [slice, meets_owner] = of(owner);
+          own->AddSlice(slice, meets_owner, memory, wire_type, index_);
+          if (owner != rank) others += slice.count;
         }
-        own->host = {nullptr, Shape({others, tables_[table].width}), sent_as};
+        own->host = {nullptr, Shape({others, tables_[table].width}), wire_type};
         wanted.host.push_back(&own->host);
       }
-      const auto [piece, meets_here] = of(rank);
+      const auto [slice, meets_here] = of(rank);
       if (!meets_here) continue;
       const int chunk = tables[table].of_shard + b, tag = TagOf(update, number);
       Tensor* const staged = own ? &own->slices[rank].staged : nullptr;
-      const int at = update ? shard_->AddUpdate(worker, chunk, piece, tag, staged)
-                            : shard_->AddRead(worker, chunk, piece, tag, staged);
+      const int at = update ? shard_->AddUpdate(worker, chunk, slice, tag, staged)
+                            : shard_->AddRead(worker, chunk, slice, tag, staged);
       if (own) own->own = at;
     }
   }

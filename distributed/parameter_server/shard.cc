@@ -137,7 +137,7 @@ absl::Status Shard::Prepare(Wanted& wanted) {
   size_t together = 0;
   for (UpdateSlice& slice : updates_) {
     const TableSpec& table = TableOf(slice).spec;
-    Want(slice, table.sent_as(), wanted);
+    Want(slice, table.wire_type(), wanted);
     slice.sum_places = index_.Add(PlacesIn(chunks_[slice.chunk].touched, slice.rows));
     ASSIGN_OR_RETURN(slice.used, device_.NewEvent());
     const size_t bytes = static_cast<size_t>(slice.rows.count()) * table.row_bytes();

@@ -44,15 +44,17 @@ bool RowList::HasDuplicates() const {
          }) != sorted.end();
 }
 
-RowList RowsOf(const RowSelection& piece) {
+RowList RowsOf(const RowSelection& selection) {
   RowList rows;
-  for (const RowSelection::RowRun& run : piece.runs) rows.Append({run.row, run.row + run.count});
+  for (const RowSelection::RowRun& run : selection.runs)
+    rows.Append({run.row, run.row + run.count});
   return rows;
 }
 
-RowList PlacesOf(const RowSelection& piece) {
+RowList PlacesOf(const RowSelection& selection) {
   RowList places;
-  for (const RowSelection::RowRun& run : piece.runs) places.Append({run.at, run.at + run.count});
+  for (const RowSelection::RowRun& run : selection.runs)
+    places.Append({run.at, run.at + run.count});
   return places;
 }
 
@@ -100,7 +102,7 @@ bool AreParts(std::span<const ElementRange> parts, int64_t rows, int ranks) {
 }
 
 std::vector<RowSelection> CutRows(const RowList& rows, std::span<const ElementRange> ranges) {
-  std::vector<RowSelection> pieces(ranges.size());
+  std::vector<RowSelection> selections(ranges.size());
   int64_t at = 0;
   for (const ElementRange& run : rows.runs()) {
     const auto of = std::ranges::upper_bound(ranges, run.begin, {}, &ElementRange::end);
@@ -108,14 +110,14 @@ std::vector<RowSelection> CutRows(const RowList& rows, std::span<const ElementRa
     for (int64_t row = run.begin; row < run.end; ++range) {
       const int64_t count = std::min(run.end, ranges[range].end) - row;
       if (count == 0) continue;
-      RowSelection& piece = pieces[range];
-      piece.runs.push_back({at, row - ranges[range].begin, count});
-      piece.count += count;
+      RowSelection& selection = selections[range];
+      selection.runs.push_back({at, row - ranges[range].begin, count});
+      selection.count += count;
       at += count;
       row += count;
     }
   }
-  return pieces;
+  return selections;
 }
 
 int64_t ServerChunks(int64_t rows, size_t row_bytes, size_t chunk_bytes) {
@@ -146,7 +148,7 @@ ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int
   const int workers = ranks - servers;
   const bool works = rank < workers, stages_own = works && !background;
   const auto others = static_cast<size_t>(workers - (works ? 1 : 0));
-  // Of others' pieces, and with stages_own of all.
+  // Of others' slices, and with stages_own of all.
   const bool copies = !in_host_memory && (others > 0 || stages_own);
   const auto aligned = [](int64_t rows, size_t row_bytes) {
     return RoundUp(static_cast<size_t>(rows) * row_bytes, kServerAlignment);
@@ -155,7 +157,7 @@ ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int
   int64_t owned_chunks = 0;
   for (const TableSpec& table : tables) {
     const size_t row = table.row_bytes(),
-                 sent = static_cast<size_t>(table.width) * SizeOf(table.sent_as()),
+                 sent = static_cast<size_t>(table.width) * SizeOf(table.wire_type()),
                  adding = static_cast<size_t>(table.width) * SizeOf(AccumulateDType(table.dtype));
     const auto both_ways = [&](int64_t rows) { return aligned(rows, row) + aligned(rows, sent); };
     const auto chunks_of = [&](int owner) {

@@ -36,7 +36,7 @@ struct TableSpec {
   // Wire type of updates of F32: F16 or BF16.  The sender rounds, and kBsp also rounds the sum.
   // None: dtype.
   std::optional<DType> wire = {};
-  DType sent_as() const { return wire.value_or(dtype); }
+  DType wire_type() const { return wire.value_or(dtype); }
   size_t row_bytes() const { return static_cast<size_t>(width) * SizeOf(dtype); }
 };
 
@@ -73,8 +73,8 @@ struct RowSelection {
 };
 
 // The rows within the range, and their places in the access, in the same order.
-RowList RowsOf(const RowSelection& piece);
-RowList PlacesOf(const RowSelection& piece);
+RowList RowsOf(const RowSelection& selection);
+RowList PlacesOf(const RowSelection& selection);
 
 // The rows that any of the lists has, in increasing order, each once.
 RowList Union(std::span<const RowList> lists);

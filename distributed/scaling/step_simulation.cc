@@ -61,24 +61,24 @@ struct ComputeSegments {
 
 ComputeSegments Cut(const Workload& workload, const std::vector<WorkloadBucket>& buckets) {
   const int layers = static_cast<int>(workload.layers.size());
-  ComputeSegments pieces;
+  ComputeSegments segments;
   int done = layers;  // backward of layers from here on
   const double bytes = std::max(workload.gradient_bytes(), 1.0);
   for (const WorkloadBucket& bucket : buckets) {
     double seconds = 0;
     for (; done > bucket.layer; --done) seconds += workload.layers[done - 1].backward_s;
-    pieces.backward.push_back(seconds);
-    pieces.update_s.push_back(workload.update_s * bucket.bytes / bytes);
+    segments.backward.push_back(seconds);
+    segments.update_s.push_back(workload.update_s * bucket.bytes / bytes);
   }
-  for (; done > 0; --done) pieces.backward_rest += workload.layers[done - 1].backward_s;
+  for (; done > 0; --done) segments.backward_rest += workload.layers[done - 1].backward_s;
   int begun = 0;  // forward of layers up to here
   for (size_t b = buckets.size(); b-- > 0;) {
     double seconds = 0;
     for (; begun < buckets[b].first_reader; ++begun) seconds += workload.layers[begun].forward_s;
-    pieces.forward.push_back(seconds);
+    segments.forward.push_back(seconds);
   }
-  for (; begun < layers; ++begun) pieces.forward_rest += workload.layers[begun].forward_s;
-  return pieces;
+  for (; begun < layers; ++begun) segments.forward_rest += workload.layers[begun].forward_s;
+  return segments;
 }
 
 struct Rank {
@@ -91,18 +91,18 @@ struct Rank {
     Compute(until_s - updated_s);
     updated_s = until_s;
   }
-  void Forward(const ComputeSegments& pieces, const Arrivals& arrivals, bool by_bucket) {
+  void Forward(const ComputeSegments& segments, const Arrivals& arrivals, bool by_bucket) {
     if (!by_bucket) {
       now = std::max(now, arrivals.all());
       Update(arrivals.UpdatesBy(now));
     }
-    for (size_t i = 0; i < pieces.forward.size(); ++i) {
-      Compute(pieces.forward[i]);
+    for (size_t i = 0; i < segments.forward.size(); ++i) {
+      Compute(segments.forward[i]);
       if (!by_bucket) continue;
-      now = std::max(now, arrivals.done(pieces.forward.size() - 1 - i));
+      now = std::max(now, arrivals.done(segments.forward.size() - 1 - i));
       Update(arrivals.UpdatesBy(now));
     }
-    Compute(pieces.forward_rest);
+    Compute(segments.forward_rest);
   }
 };
 
@@ -110,7 +110,7 @@ class Simulator {
  public:
   Simulator(const Workload& workload, const StepSimulation& what)
       : what_(what),
-        pieces_(Cut(workload, what.buckets)),
+        segments_(Cut(workload, what.buckets)),
         before_(std::vector<double>(what.buckets.size(), 0),
                 std::vector<double>(what.buckets.size(), 0)) {
     GYRE_CHECK(what.ranks > 0 && what.steps > 1 && what.sums.size() == what.buckets.size());
@@ -118,7 +118,7 @@ class Simulator {
     const bool alike = what.stragglers.jitter == 0 && what.stragglers.slowest == 1;
     ranks_.resize(alike ? 1 : what.ranks);
     // What an owner updates is part of its answer.
-    if (what.served) pieces_.update_s.assign(what.buckets.size(), 0);
+    if (what.served) segments_.update_s.assign(what.buckets.size(), 0);
   }
 
   double Run() {
@@ -145,13 +145,13 @@ class Simulator {
     const int lanes = what_.served ? static_cast<int>(what_.buckets.size()) : kLanesInOrder;
     return LinkQueue(by_bucket() ? std::max(lanes, 1) : 1, /*urgent_first=*/by_bucket());
   }
-  Arrivals Of(std::vector<double> done) const { return {std::move(done), pieces_.update_s}; }
+  Arrivals Of(std::vector<double> done) const { return {std::move(done), segments_.update_s}; }
 
   // A step, from its forward on, which waits for what the one before has summed.  A sum that is
   // done before a rank looks was ready before, so it does not depend on what is submitted later.
   void Sum() {
     for (Rank& rank : ranks_) {
-      rank.Forward(pieces_, before_, by_bucket());
+      rank.Forward(segments_, before_, by_bucket());
       rank.updated_s = 0;
     }
     LinkQueue queue = NewQueue();
@@ -159,7 +159,7 @@ class Simulator {
     for (size_t b = 0; b < what_.buckets.size(); ++b) {
       double ready = 0;
       for (Rank& rank : ranks_) {
-        rank.Compute(pieces_.backward[b]);
+        rank.Compute(segments_.backward[b]);
         ready = std::max(ready, rank.now);
         if (by_bucket() && arrivals) rank.Update(arrivals->UpdatesBefore(rank.now));
       }
@@ -169,7 +169,7 @@ class Simulator {
     }
     double end = 0;
     for (Rank& rank : ranks_) {
-      rank.Compute(pieces_.backward_rest);
+      rank.Compute(segments_.backward_rest);
       end = std::max(end, rank.now);
     }
     if (what_.schedule == StepSchedule::kNone) {
@@ -192,14 +192,14 @@ class Simulator {
       for (size_t b = 0; bounded && b < buckets; ++b) {
         done[b] = std::max(done[b], history_[history_.size() - 1 - bound][b]);
       }
-      rank.Forward(pieces_, Of(std::move(done)), by_bucket());
+      rank.Forward(segments_, Of(std::move(done)), by_bucket());
       LinkQueue queue = NewQueue();
       std::vector<double> ready;
       for (size_t b = 0; b < buckets; ++b) {
-        rank.Compute(pieces_.backward[b]);
+        rank.Compute(segments_.backward[b]);
         ready.push_back(rank.now);
       }
-      rank.Compute(pieces_.backward_rest);
+      rank.Compute(segments_.backward_rest);
       for (size_t b = 0; b < buckets; ++b) {
         queue.Submit(what_.schedule == StepSchedule::kNone ? rank.now : ready[b],
                      what_.sums[b].start_s, what_.sums[b].link_s);
@@ -213,7 +213,7 @@ class Simulator {
   }
 
   const StepSimulation& what_;
-  ComputeSegments pieces_;
+  ComputeSegments segments_;
   std::vector<Rank> ranks_;
   Arrivals before_;                          // of the last step's sums: at first of none
   std::vector<std::vector<double>> own_;     // served, by rank: of its last step

@@ -28,12 +28,12 @@ class Direct final : public Collective {
 
   bool scatters() const { return operation_ != Operation::kAllgather; }
   bool gathers() const { return operation_ != Operation::kReduceScatter; }
-  ElementRange Piece(int rank, int64_t segment) const {
-    return FixedPart(Part(rank), piece_, segment);
+  ElementRange Segment(int rank, int64_t segment) const {
+    return FixedPart(Part(rank), segment_elements_, segment);
   }
   // Whether F32 travels as halves.
-  bool narrow() const { return sent_as_ != tensor_.dtype; }
-  size_t Bytes(ElementRange range) const { return range.count() * SizeOf(sent_as_); }
+  bool narrow() const { return wire_type_ != tensor_.dtype; }
+  size_t Bytes(ElementRange range) const { return range.count() * SizeOf(wire_type_); }
   std::byte* Slot(int area, int64_t segment, int rank) {
     return Staging(0) + ((area * kWindow + segment % kWindow) * ranks_ + rank) * slot_bytes_;
   }
@@ -48,10 +48,11 @@ class Direct final : public Collective {
     const int64_t longest = Part(0).count();
     const bool narrows =
         wire_ && tensor_.dtype == DType::kF32 && ranks_ > 1 && operation_ == Operation::kAllreduce;
-    sent_as_ = narrows ? *wire_ : tensor_.dtype;
-    piece_ = DirectPieceElements(SizeOf(sent_as_));
-    segments_ = (longest + piece_ - 1) / piece_;
-    slot_bytes_ = (std::min<size_t>(kDirectPieceBytes, longest * SizeOf(sent_as_)) + 63) / 64 * 64;
+    wire_type_ = narrows ? *wire_ : tensor_.dtype;
+    segment_elements_ = DirectSegmentElements(SizeOf(wire_type_));
+    segments_ = (longest + segment_elements_ - 1) / segment_elements_;
+    slot_bytes_ =
+        (std::min<size_t>(kDirectSegmentBytes, longest * SizeOf(wire_type_)) + 63) / 64 * 64;
     if (scatters()) Staging((narrow() ? 3 : 1) * kWindow * ranks_ * slot_bytes_);
     summed_ = gathered_ = 0;
     partials_.assign(ranks_, 0);
@@ -69,7 +70,7 @@ class Direct final : public Collective {
       if (!done) break;
       for (int rank = 0; narrow() && rank < ranks_; ++rank) {
         const bool own = rank == rank_;
-        WidenFrom(own ? Narrowed(gathered_, rank) : Sum(gathered_, rank), Piece(rank, gathered_));
+        WidenFrom(own ? Narrowed(gathered_, rank) : Sum(gathered_, rank), Segment(rank, gathered_));
       }
       ++gathered_;
       moved = true;
@@ -111,7 +112,7 @@ class Direct final : public Collective {
     if (!scatters() || segment >= segments_) return absl::OkStatus();
     auto& requests = scattering_[segment % kWindow];
     return ForEachPeer([&](int peer) -> absl::Status {
-      const ElementRange mine = Piece(rank_, segment), theirs = Piece(peer, segment);
+      const ElementRange mine = Segment(rank_, segment), theirs = Segment(peer, segment);
       ASSIGN_OR_RETURN(requests.emplace_back(),
                        channel_.Receive(Share(segment, peer), Bytes(mine), peer));
       const std::byte* from = At(theirs.begin);
@@ -128,7 +129,7 @@ class Direct final : public Collective {
     if (!gathers()) return absl::OkStatus();
     auto& requests = gathering_[segment % kWindow];
     return ForEachPeer([&](int peer) -> absl::Status {
-      const ElementRange mine = Piece(rank_, segment), theirs = Piece(peer, segment);
+      const ElementRange mine = Segment(rank_, segment), theirs = Segment(peer, segment);
       std::byte* const to = narrow() ? Sum(segment, peer) : At(theirs.begin);
       const std::byte* const from = narrow() ? Narrowed(segment, rank_) : At(mine.begin);
       ASSIGN_OR_RETURN(requests.emplace_back(), channel_.Receive(to, Bytes(theirs), peer));
@@ -138,21 +139,21 @@ class Direct final : public Collective {
   }
 
   void RoundTo(std::byte* to, ElementRange range) {
-    RoundFloats(sent_as_, reinterpret_cast<const float*>(At(range.begin)), to, range.count());
+    RoundFloats(wire_type_, reinterpret_cast<const float*>(At(range.begin)), to, range.count());
   }
   void WidenFrom(const std::byte* from, ElementRange range) {
-    WidenToFloats(sent_as_, from, reinterpret_cast<float*>(At(range.begin)), range.count());
+    WidenToFloats(wire_type_, from, reinterpret_cast<float*>(At(range.begin)), range.count());
   }
 
   void Add(int64_t segment) {
-    const ElementRange mine = Piece(rank_, segment);
+    const ElementRange mine = Segment(rank_, segment);
     if (narrow()) RoundTo(Narrowed(segment, rank_), mine);
     void* const output = narrow() ? Narrowed(segment, rank_) : At(mine.begin);
     inputs_.clear();
     for (int from = 0; from < ranks_; ++from) {
       inputs_.push_back(from == rank_ ? output : Share(segment, from));
     }
-    partials_[rank_] += AddAll(sent_as_, inputs_, {&output, 1}, mine.count());
+    partials_[rank_] += AddAll(wire_type_, inputs_, {&output, 1}, mine.count());
   }
 
   absl::StatusOr<bool> AllDone(std::vector<Request>& requests) {
@@ -164,8 +165,8 @@ class Direct final : public Collective {
     return true;
   }
 
-  DType sent_as_ = DType::kF32;
-  int64_t piece_ = 0;  // elements of a segment
+  DType wire_type_ = DType::kF32;
+  int64_t segment_elements_ = 0;
   int64_t segments_ = 0;
   size_t slot_bytes_ = 0;
   int64_t summed_ = 0, gathered_ = 0;  // segments

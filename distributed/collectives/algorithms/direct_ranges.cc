@@ -3,20 +3,20 @@
 namespace gyre {
 
 std::vector<ElementRange> DirectRanges(int64_t elements, size_t element_bytes, int ranks) {
-  const int64_t length = DirectPieceElements(element_bytes);
-  std::vector<ElementRange> pieces;
+  const int64_t length = DirectSegmentElements(element_bytes);
+  std::vector<ElementRange> segments;
   for (int rank = 0; rank < ranks; ++rank) {
     const ElementRange part = EqualPart(elements, ranks, rank);
     for (int64_t i = 0; i * length < part.count(); ++i) {
-      pieces.push_back(FixedPart(part, length, i));
+      segments.push_back(FixedPart(part, length, i));
     }
   }
-  return pieces;
+  return segments;
 }
 
 double AddDirectRanges(int64_t elements, size_t element_bytes, int ranks,
                        std::span<const double> squares) {
-  const int64_t length = DirectPieceElements(element_bytes);
+  const int64_t length = DirectSegmentElements(element_bytes);
   double sum = 0;
   auto next = squares.begin();
   for (int rank = 0; rank < ranks; ++rank) {

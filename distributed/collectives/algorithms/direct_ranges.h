@@ -10,10 +10,10 @@
 namespace gyre {
 
 // A window of segments from each of a few ranks stays in a core's L2 cache.
-inline constexpr size_t kDirectPieceBytes = 128 << 10;
+inline constexpr size_t kDirectSegmentBytes = 128 << 10;
 
-inline int64_t DirectPieceElements(size_t element_bytes) {
-  return static_cast<int64_t>(kDirectPieceBytes / element_bytes);
+inline int64_t DirectSegmentElements(size_t element_bytes) {
+  return static_cast<int64_t>(kDirectSegmentBytes / element_bytes);
 }
 
 // All segments of a tensor that are not empty.  Slices are cut in the order of ranks.

@@ -156,7 +156,7 @@ inline Values InPlainMemory(const Case& of) {
   };
   const auto round = [&](int table, double x) { return round_to(of.tables[table].dtype, x); };
   const auto send = [&](int table, double x) {
-    return round_to(of.tables[table].sent_as(), round(table, x));
+    return round_to(of.tables[table].wire_type(), round(table, x));
   };
   for (int64_t iteration = 0; iteration < of.iterations; ++iteration) {
     Values sums;

@@ -151,7 +151,7 @@ double BytesOfServer(const NetPlan& plan) {
   double sent = 0;
   for (const TableSpec& table : ServerTables(plan)) {
     const int64_t own = table.parts[shape.rank].count();
-    if (shape.works()) sent += static_cast<double>((table.rows - own) * SizeOf(table.sent_as()));
+    if (shape.works()) sent += static_cast<double>((table.rows - own) * SizeOf(table.wire_type()));
     sent += static_cast<double>(others * own * SizeOf(table.dtype));
   }
   return sent;
