@@ -25,6 +25,10 @@ absl::Status Lanes::Open() {
   exchange_ = exchange.get();
   lanes_[kExchangeLane] = std::move(exchange);
   RETURN_IF_ERROR(Agree());
+  return MakeLanes();
+}
+
+absl::Status Lanes::MakeLanes() {
   for (int lane = 0; lane < kExchangeLane; ++lane) {
     ASSIGN_OR_RETURN(lanes_[lane], NewCollective(algorithm_, communicator_,
                                                  kFirstOperationTag + lane, arenas_, selector_));
@@ -109,6 +113,13 @@ void Lanes::Leave(const Work& work) {
 
 void Lanes::Abandon() {
   for (const auto& lane : device_) lane->Abandon();
+}
+
+absl::Status Lanes::UseAllreduce(const std::string& algorithm) {
+  GYRE_CHECK(device_.empty() && arenas_.empty());
+  RETURN_IF_ERROR(CheckWire(algorithm, wire_));
+  algorithm_ = algorithm;
+  return MakeLanes();
 }
 
 absl::Status Lanes::UseDevice(Device& device) {

@@ -38,6 +38,8 @@ class Lanes {
   void Abandon();
 
   // See ProcessGroup.
+  const std::string& algorithm() const { return algorithm_; }
+  absl::Status UseAllreduce(const std::string& algorithm);
   absl::Status UseDevice(Device& device);
   bool sums_device_memory() const { return sums_device_memory_; }
   static size_t DeviceBytes(std::string_view algorithm, size_t bytes, int ranks);
@@ -59,10 +61,11 @@ class Lanes {
   static constexpr int kDeviceTag = kFirstOperationTag + kLanes;  // of the first device lane
 
   absl::Status Agree();
+  absl::Status MakeLanes();
   absl::StatusOr<bool> Begin(Work& work, const Works& active);
 
   Communicator& communicator_;
-  const std::string algorithm_;
+  std::string algorithm_;
   const Selector selector_;
   const DType wire_;  // wire type of sums of F32 in order
   const std::string command_;

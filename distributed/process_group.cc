@@ -167,7 +167,16 @@ double ProcessGroup::BytesSent(size_t bytes, DType dtype) const {
 
 size_t ProcessGroup::WorthwhileBytes() const { return lanes_->WorthwhileBytes(); }
 
+const std::string& ProcessGroup::algorithm() const { return lanes_->algorithm(); }
+
 std::string ProcessGroup::DescribeAllreduce() const { return lanes_->Describe(); }
+
+absl::Status ProcessGroup::UseAllreduce(const std::string& algorithm) {
+  RETURN_IF_ERROR(CheckAllreduce(algorithm, std::nullopt));
+  constexpr char kWhat[] = "the allreduce to use";
+  RETURN_IF_ERROR(CheckEqual(kWhat, algorithm));
+  return Call(kWhat, [&](Communicator&) { return lanes_->UseAllreduce(algorithm); });
+}
 
 absl::Status ProcessGroup::UseDevice(Device& device) {
   const std::string what =

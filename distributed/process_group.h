@@ -65,8 +65,14 @@ class ProcessGroup {
   double BytesSent(size_t bytes, DType dtype) const;
   // Size from which a sum is worth its start (collectives/choice/selector.h).  Equal on all ranks.
   size_t WorthwhileBytes() const;
+  // The name of the algorithm.
+  const std::string& algorithm() const;
   // The algorithm, its wire type and the hosts, for people.
   std::string DescribeAllreduce() const;
+
+  // Sums by another algorithm from now on, the same on all ranks.  Blocks.  Precondition: no
+  // UseDevice or Share before.  Errors: as Start's, and FailedPrecondition if ranks name others.
+  absl::Status UseAllreduce(const std::string& algorithm);
 
   // Lets sums work on memory of `device` in place, if the algorithm and the communicator can.
   // Called once, on all ranks.  Blocks.  The device must outlive this object.  The first sums

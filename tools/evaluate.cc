@@ -143,7 +143,7 @@ int Main(int argc, char** argv) {
   }
   auto files = ReadFiles(absl::GetFlag(FLAGS_trainer), overrides, /*device=*/"", spellings,
                          absl::GetFlag(FLAGS_ranks));
-  auto ranks = JoinRanks(files.ok() ? files->allreduce : AllreduceChoice{"ring"},
+  auto ranks = JoinRanks(files.ok() ? files->allreduce : AllreduceChoice{"auto"},
                          absl::GetFlag(FLAGS_ranks));
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());

@@ -73,7 +73,7 @@ ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun or sr
 ABSL_FLAG(std::string, allreduce, "",
           "Algorithm by which ranks sum gradients: auto, ring, direct, halving_doubling, "
           "recursive_doubling, shared, hierarchical, mpi (under mpirun), naive, nccl (GPUs).  "
-          "Default: the trainer's, or ring.");
+          "Default: the trainer's, or auto; of a resumed run its checkpoint's.");
 ABSL_FLAG(std::string, wire, "",
           "Type of gradients between ranks, by --allreduce=direct or a parameter server: F32, F16 "
           "or BF16.  Default: the trainer's, or F32.");
@@ -379,7 +379,9 @@ absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
     std::fputs(run->plan().DescribeStart(files.net).c_str(), stdout);
     std::fflush(stdout);  // a file has them before what stderr says
   }
-  if (leader && files.trainer.message->distributed().allreduce() == "auto") {
+  const DistributedConfig& distributed = files.trainer.message->distributed();
+  const bool sums = communication.size() > 1 && distributed.sync() == DistributedConfig::ALLREDUCE;
+  if (leader && communication.algorithm() == "auto" && (sums || distributed.has_allreduce())) {
     std::printf("allreduce %s\n", communication.DescribeAllreduce().c_str());
   }
   Signals().training = true;
@@ -409,7 +411,7 @@ int Main(int argc, char** argv) {
       words.ok() ? ReadFiles(absl::GetFlag(FLAGS_trainer), overrides, absl::GetFlag(FLAGS_device),
                              spellings, absl::GetFlag(FLAGS_ranks))
                  : absl::StatusOr<ConfigFiles>(words);
-  AllreduceChoice allreduce = files.ok() ? files->allreduce : AllreduceChoice{"ring"};
+  AllreduceChoice allreduce = files.ok() ? files->allreduce : AllreduceChoice{"auto"};
   allreduce.command = CommandOf();
   auto ranks = JoinRanks(std::move(allreduce), absl::GetFlag(FLAGS_ranks),
                          absl::GetFlag(FLAGS_stall_timeout_s));

@@ -195,6 +195,11 @@ absl::StatusOr<std::map<std::string, uint32_t>> ChecksumsOf(const std::string& p
   return std::map<std::string, uint32_t>(sums.begin(), sums.end());
 }
 
+absl::StatusOr<CheckpointState> StateOf(const std::string& path) {
+  ASSIGN_OR_RETURN(StateFile read, ReadState(path));
+  return std::move(read.state);
+}
+
 absl::Status CheckFile(const std::string& path, uint32_t crc32) {
   // The length that its header states first: a sparse file would be summed for hours.
   if (const absl::Status sizes = TensorFiles::Open({path}).status(); !sizes.ok()) {

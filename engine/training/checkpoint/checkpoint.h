@@ -110,6 +110,8 @@ class CheckpointStore {
 // The CRC-32 of each other file, as state.pb in this checkpoint folder states it.
 // Errors: DataLoss naming state.pb, or the folder if step_N holds another step.
 absl::StatusOr<std::map<std::string, uint32_t>> ChecksumsOf(const std::string& path);
+// The state of a checkpoint, whatever its other files hold.  Errors: as of ChecksumsOf.
+absl::StatusOr<CheckpointState> StateOf(const std::string& path);
 // Checks one file of a checkpoint.  Compares the length with the header before it computes the
 // checksum, so that a sparse file costs no time.
 // Errors: DataLoss, naming the file, for a missing file, a non-file, a wrong length or checksum.

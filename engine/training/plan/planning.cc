@@ -18,11 +18,9 @@ ModelOptions Planning::OptionsOf(const TrainerConfig& config) const {
   const bool sums = distributed.sync() == DistributedConfig::ALLREDUCE;
   if (ranks > 1 && device.kind() != DeviceKind::kCpu && communication.sums_device_memory() &&
       sums && !distributed.shard_optimizer()) {
-    device_allreduce = distributed.allreduce();
+    device_allreduce = communication.algorithm();
   }
-  // "ring", by default, has them; the default itself protobuf makes when it is first asked for,
-  // without a word that ThreadSanitizer hears.
-  const bool has_halves = !distributed.has_allreduce() || CheckHalves(distributed.allreduce()).ok();
+  const bool has_halves = PropertiesOf(communication.algorithm()).has_halves;
   PagingOptions on_device = pages;
   on_device.planner = PlannerOn(device.kind(), pages.planner);
   const bool fit_buckets = ranks > 1 && !distributed.has_bucket_bytes();

@@ -55,7 +55,10 @@ absl::StatusOr<std::unique_ptr<RunPlan>> RunPlan::Make(const Parsed<TrainerConfi
         trainer.source->Where(trainer.message->distributed(), "servers"), communication.size(),
         servers));
   }
-  if (communication.size() > 1) RETURN_IF_ERROR(communication.UseDevice(device));
+  if (communication.size() > 1) {
+    RETURN_IF_ERROR(KeepAllreduce(config, options, device.kind(), communication));
+    RETURN_IF_ERROR(communication.UseDevice(device));
+  }
   std::string batch_text;
   const Planning planning{net, data, device, primitives, communication, options.pages};
   if (options.largest_batch) {
@@ -190,8 +193,7 @@ absl::Status RunPlan::Agree(const Parsed<NetConfig>& net, const Primitives& prim
   RETURN_IF_ERROR(communication_.CheckEqual({{"--threads", options.choices["threads"]},
                                              {"the trainer file with its overrides", trainer_text},
                                              {"the net file with its overrides", net_text}}));
-  std::string& allreduce = options.choices["allreduce"];
-  allreduce = communication_.DescribeAllreduce();
+  std::string allreduce = communication_.DescribeAllreduce();
   // The halves of others have the bits of the whole.
   if (const RunShape& shape = nets.options.shape; shape.server) {
     // bsp has the bits of the ranks that train, by "direct".
@@ -199,8 +201,12 @@ absl::Status RunPlan::Agree(const Parsed<NetConfig>& net, const Primitives& prim
     allreduce = exact ? "direct" + DescribeWire(shape) : DescribeServer(shape);
     if (exact) options.choices["ranks"] = absl::StrCat(shape.workers());
   } else if (nets.options.shape.shard_optimizer &&
-             PropertiesOf(config.distributed().allreduce()).cuts_halves_elsewhere) {
+             PropertiesOf(communication_.algorithm()).cuts_halves_elsewhere) {
     allreduce += ", in halves";
+  }
+  // One rank sums nothing.
+  if (communication_.size() > 1 || nets.options.shape.server) {
+    options.choices["allreduce"] = allreduce;
   }
   std::string train = "assumed", test;
   if (!data.assumed) {
@@ -311,8 +317,7 @@ std::string RunPlan::DescribeStart(const Parsed<NetConfig>& net) const {
   }
   // What it chooses is another line's.
   const bool chosen = communication_.size() > 1 && !nets.options.shape.server &&
-                      !nets.options.shape.shard_optimizer &&
-                      config.distributed().allreduce() == "auto";
+                      !nets.options.shape.shard_optimizer && communication_.algorithm() == "auto";
   const std::string sync = chosen ? "auto allreduce" : DescribeSync();
   const std::string how =
       absl::StrCat(net.message->name(), ": ", Counted(communication_.size(), "rank"), " of ",

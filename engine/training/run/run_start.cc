@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "distributed/collectives/algorithms/catalogue.h"
 #include "engine/runtime/count_text.h"
 #include "engine/training/checkpoint/checkpoint_gather.h"
 #include "engine/training/model/model.h"
@@ -71,6 +74,24 @@ absl::StatusOr<Checkpoint> FindCheckpoint(const TrainingOptions& options,
   for (const std::string& line : skipped) start.warnings.push_back(absl::StrCat("skipped ", line));
   if (gathered && gathered->received && !keeps) start.received = gathered->path;
   return checkpoint;
+}
+
+// The algorithm of the checkpoint to resume from, or "" if this rank has none.
+std::string AllreduceOfCheckpoint(const TrainingOptions& options) {
+  std::vector<std::string> paths = {options.resume};
+  if (TakesNewest(options)) {
+    const CheckpointStore store(options.out + "/checkpoints");
+    paths = store.Names().value_or(std::vector<std::string>());
+    for (std::string& path : paths) path = absl::StrCat(store.folder(), "/", path);
+  }
+  for (const std::string& path : paths) {
+    const auto state = StateOf(path);
+    if (!state.ok()) continue;  // FindStart says why
+    const auto allreduce = state->choices().find("allreduce");
+    if (allreduce == state->choices().end()) return "";
+    return allreduce->second.substr(0, allreduce->second.find(','));  // the rest is of hosts
+  }
+  return "";
 }
 
 // A choice that changes bits, which was another when the checkpoint was made; in words for people.
@@ -137,6 +158,28 @@ absl::Status CheckCheckpoint(const TrainerConfig& config, const TrainingOptions&
 }
 
 }  // namespace
+
+absl::Status KeepAllreduce(const TrainerConfig& config, const TrainingOptions& options,
+                           DeviceKind device, ProcessGroup& communication) {
+  const DistributedConfig& distributed = config.distributed();
+  if (options.resume.empty() || distributed.has_allreduce() ||
+      distributed.sync() != DistributedConfig::ALLREDUCE) {
+    return absl::OkStatus();
+  }
+  const std::string own = AllreduceOfCheckpoint(options);
+  const std::span<const std::string_view> names = AllreduceNames();
+  std::vector<double> ranks_of;  // by name: those whose checkpoint has it
+  for (const std::string_view name : names) ranks_of.push_back(name == own ? 1 : 0);
+  RETURN_IF_ERROR(communication.Sum(
+      "the allreduce of the checkpoint to resume from",
+      {ranks_of.data(), Shape({static_cast<int64_t>(names.size())}), DType::kF64}));
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (ranks_of[i] == 0 || !CheckAllreduce(names[i], device).ok()) continue;
+    if (names[i] == communication.algorithm()) return absl::OkStatus();
+    return communication.UseAllreduce(std::string(names[i]));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<RunStart> FindStart(const TrainerConfig& config, const TrainingOptions& options,
                                    const ModelPlan& plan, ProcessGroup& communication, bool keeps) {

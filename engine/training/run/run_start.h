@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "distributed/process_group.h"
+#include "engine/runtime/device/device.h"
 #include "engine/training/checkpoint/checkpoint.h"
 #include "engine/training/model/weights_match.h"
 #include "engine/training/run/training_options.h"
@@ -33,6 +34,12 @@ struct RunStart {
 inline bool TakesNewest(const TrainingOptions& options) {
   return options.resume == "latest" || options.resume == "auto";
 }
+
+// Lets a resumed run whose trainer names no allreduce sum by that of its checkpoint.  Each rank
+// looks in its own folder, and ranks without a checkpoint follow the others.  Blocks. Precondition:
+// that of ProcessGroup::UseAllreduce.  Errors: those of Sum and UseAllreduce.
+absl::Status KeepAllreduce(const TrainerConfig& config, const TrainingOptions& options,
+                           DeviceKind device, ProcessGroup& communication);
 
 // `keeps` tells whether this rank writes files of checkpoints.  If ranks have several folders, the
 // checkpoint to resume from is first made whole in each (GatherCheckpoint).

@@ -214,7 +214,7 @@ TEST(PagingTold, WhatIsReserved) {
     more.insert(more.end(), {"--device=sim", "--device_memory=1", "--ranks=2"});
     return folder.Train("refused", more).err;
   };
-  const std::string summed = refused({}), served = refused({"--sync=bsp"});
+  const std::string summed = refused({"--allreduce=ring"}), served = refused({"--sync=bsp"});
   EXPECT_THAT(summed, HasSubstr("; reserved is what several ranks' gradients are summed in, on the "
                                 "device by ring; it is less with --shard_optimizer or --set "
                                 "distributed.allreduce=direct; "));

@@ -60,7 +60,8 @@ TEST_F(RankThreads, SameBitsAsProcesses) {
 TEST_F(RankThreads, OneOutput) {
   const ToolResult result = folder_.Train("out", {RanksFlag(3)});
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.out, HasSubstr(": 3 ranks of 1 thread on cpu, ring allreduce\n"));
+  EXPECT_THAT(result.out, HasSubstr(": 3 ranks of 1 thread on cpu, auto allreduce\n"));
+  EXPECT_THAT(result.out, HasSubstr("\nallreduce auto: shared\n"));
   EXPECT_EQ(result.out.find("training "), result.out.rfind("training "));
   EXPECT_EQ(result.out.find("weights sha256"), result.out.rfind("weights sha256"));
 }

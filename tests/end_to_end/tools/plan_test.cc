@@ -22,7 +22,7 @@ TEST(Plan, AsJson) {
   const auto plan = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(plan.is_object()) << result.ToString();
   EXPECT_EQ(plan["ranks"].get<int>(), 2);
-  EXPECT_EQ(plan["communication"]["how"].get<std::string>(), "ring allreduce");
+  EXPECT_EQ(plan["communication"]["how"].get<std::string>(), "auto: shared allreduce");
   int64_t parameters = 0;
   for (const auto& layer : plan["layers"]) parameters += layer["parameters"].get<int64_t>();
   EXPECT_GT(parameters, 0);
