@@ -121,7 +121,7 @@ class Concat : public Layer {
                               .input = p,
                               .must = false,
                               .offset_bytes = slices_.OffsetBytes(static_cast<size_t>(p)),
-                              .input_is_part = true});
+                              .input_is_slice = true});
     }
     return spec;
   }

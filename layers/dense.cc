@@ -65,7 +65,7 @@ class Dense : public Layer {
       scratch_ = AddState(spec, MakeBytes("scratch", StateKind::kScratch, bytes, access,
                                           InBackward(input, access)));
     }
-    spec.pieces = spec.forward_phases = spec.backward_phases = static_cast<int>(slices_.size());
+    spec.slices = spec.forward_phases = spec.backward_phases = static_cast<int>(slices_.size());
     spec.applied_activation = !HasBound(input);
     const double products = 2.0 * static_cast<double>(rows_) * static_cast<double>(inputs) *
                             static_cast<double>(outputs_);
@@ -151,7 +151,7 @@ class Dense : public Layer {
     state.name = absl::StrCat(weight.name, "/", index);
     state.shape = weight.shape.With(0, slice.count);
     state.parts[0].shape = state.shape;
-    state.piece = ParameterSlice{.of = weight.name,
+    state.slice = ParameterSlice{.of = weight.name,
                                  .first_row = slice.first,
                                  .all_rows = outputs_,
                                  .phase = static_cast<int>(index)};

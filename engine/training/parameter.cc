@@ -11,15 +11,15 @@ namespace gyre {
 
 std::string CanonicalName(const Parameter& parameter, const CanonicalPart& part,
                           absl::string_view suffix) {
-  const std::optional<ParameterSlice>& piece = parameter.spec.piece;
-  if (piece && suffix.empty()) return absl::StrCat(parameter.layer, ".", piece->of);
+  const std::optional<ParameterSlice>& slice = parameter.spec.slice;
+  if (slice && suffix.empty()) return absl::StrCat(parameter.layer, ".", slice->of);
   return absl::StrCat(parameter.name(), part.name.empty() ? "" : ".", part.name, suffix);
 }
 
 Shape CanonicalShape(const Parameter& parameter, const CanonicalPart& part,
                      absl::string_view suffix) {
-  const std::optional<ParameterSlice>& piece = parameter.spec.piece;
-  return piece && suffix.empty() ? part.shape.With(0, piece->all_rows) : part.shape;
+  const std::optional<ParameterSlice>& slice = parameter.spec.slice;
+  return slice && suffix.empty() ? part.shape.With(0, slice->all_rows) : part.shape;
 }
 
 namespace {
@@ -121,7 +121,7 @@ absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* st
   const StateSpec& spec = parameter.spec;
   const auto set = [&](const CanonicalPart& part, Tensor to) {
     const int64_t before =
-        spec.piece ? spec.piece->first_row * part.shape.elements(1, part.shape.rank()) : 0;
+        spec.slice ? spec.slice->first_row * part.shape.elements(1, part.shape.rank()) : 0;
     Initialize(spec.initializer, RandomKey(seed, CanonicalName(parameter, part, "")), to, before);
   };
   if (StoredCanonically(parameter)) {
@@ -207,7 +207,7 @@ absl::Status CheckStored(const Parameter& parameter, const CanonicalPart& part,
     return absl::NotFoundError(
         absl::StrFormat("it holds no tensor \"%s\", so it belongs to another %s", name,
                         suffix.empty()          ? "net"
-                        : !parameter.spec.piece ? "net or optimizer"
+                        : !parameter.spec.slice ? "net or optimizer"
                                                 : "net or optimizer, or to a version of Gyre "
                                                   "that kept the weight whole: start from it "
                                                   "by --weights"));
@@ -231,10 +231,10 @@ absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
     if (tensor == nullptr) RETURN_IF_ERROR(from.CheckReadable(name));
     RETURN_IF_ERROR(CheckStored(parameter, part, suffix, tensor));
     parts.push_back({tensor->data, part.shape, tensor->dtype});
-    if (parameter.spec.piece && suffix.empty()) {
+    if (parameter.spec.slice && suffix.empty()) {
       const auto row = static_cast<int64_t>(parts.back().bytes()) / part.shape[0];
       parts.back().data =
-          static_cast<std::byte*>(tensor->data) + parameter.spec.piece->first_row * row;
+          static_cast<std::byte*>(tensor->data) + parameter.spec.slice->first_row * row;
     }
   }
   std::vector<std::byte> storage(MasterBytes(parameter));

@@ -71,7 +71,7 @@ struct StateSpec {
   // kParameter: the I32 state that indexes all nonzero rows (axis 0) of the gradient, or -1.
   int touched_rows = -1;
   bool lazy = false;  // a step leaves the other rows and their optimizer slots alone
-  std::optional<ParameterSlice> piece = {};  // kParameter; none: the whole parameter
+  std::optional<ParameterSlice> slice = {};  // kParameter; none: the whole parameter
 
   // A parameter with multiplier 0 is frozen and has no gradient.
   bool trained() const { return kind == StateKind::kParameter && learning_rate_multiplier != 0; }
@@ -83,7 +83,7 @@ struct StateSpec {
 
 // An output and an input share memory, one of them from `offset_bytes` on.  The kinds:
 //   must           the output is a view of the input
-//   input_is_part  the input may be a view of the output
+//   input_is_slice  the input may be a view of the output
 //   neither        the layer may work in place, unless backward reads the input
 // The net decides whether to use a `may`.  Gradients may share memory likewise, whatever backward
 // reads, so a layer copies if addresses differ.
@@ -91,7 +91,7 @@ struct Alias {
   int output, input;  // indices into LayerSpec::states
   bool must;
   size_t offset_bytes = 0;
-  bool input_is_part = false;
+  bool input_is_slice = false;
 };
 
 struct LayerSpec {
@@ -100,7 +100,7 @@ struct LayerSpec {
   int forward_phases = 1, backward_phases = 1;  // see RunPhases
   // Slices of split parameters.  Each has its own phase of forward and of backward, and memory may
   // move between phases.  The last phase assigns the gradients of whole parameters.
-  int pieces = 1;
+  int slices = 1;
   int loss_output = -1;    // state index of a scalar output to be minimised
   double loss_weight = 1;  // its factor in the run's loss, with which the net seeds its gradient
   // State index of a kStatistic F64 [1], for a loss that is a mean over a number which depends on

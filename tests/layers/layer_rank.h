@@ -70,8 +70,8 @@ class LayerRank {
     offset_.resize(count);
     for (const Alias& alias : spec_.aliases) {
       if (!alias.must && !options_.in_place) continue;
-      const int part = alias.input_is_part ? alias.input : alias.output;
-      const int whole = alias.input_is_part ? alias.output : alias.input;
+      const int part = alias.input_is_slice ? alias.input : alias.output;
+      const int whole = alias.input_is_slice ? alias.output : alias.input;
       gradient_owner_[part] = gradient_owner_[whole];
       const bool kept = (spec_.states[alias.input].backward & kRead) != 0;
       if (alias.must || !kept) owner_[part] = owner_[whole];
@@ -303,7 +303,7 @@ class LayerRank {
     std::vector<std::vector<std::byte>> before(count), gradient_before(count);
     for (size_t i = 0; i < count; ++i) {
       const StateSpec& state = spec_.states[i];
-      const bool touched = !state.piece || state.piece->phase == phase;
+      const bool touched = !state.slice || state.slice->phase == phase;
       const uint8_t access = touched ? access_of(state) : uint8_t{kNone};
       const auto view = [&](Slot& slot) {
         return Tensor{static_cast<std::byte*>(slot.device()) + offset_[i], state.shape,

@@ -42,8 +42,8 @@ TEST_P(ModelsTest, HasTheParametersOfItsSource) {
   for (const Parameter& parameter : plan->parameters.all()) {
     if (parameter.spec.kind != StateKind::kParameter) continue;  // running statistics
     parameters += parameter.spec.parts[0].shape.elements();
-    const std::optional<ParameterSlice>& piece = parameter.spec.piece;
-    weights += parameter.spec.name == "weight" || (piece && piece->first_row == 0) ? 1 : 0;
+    const std::optional<ParameterSlice>& slice = parameter.spec.slice;
+    weights += parameter.spec.name == "weight" || (slice && slice->first_row == 0) ? 1 : 0;
   }
   EXPECT_EQ(parameters, GetParam().parameters);
   EXPECT_EQ(weights, GetParam().layers);

@@ -10,35 +10,35 @@
 namespace gyre {
 namespace {
 
-// As forward runs them: backward takes the pieces of a node in their order, so forward's last is
+// As forward runs them: backward takes the slices of a node in their order, so forward's last is
 // its first.
 std::vector<WorkloadLayer> LayersByFlops(const NetSpec& net) {
   std::vector<WorkloadLayer> layers;
   for (const NetNode& node : net.nodes) {
-    const double pieces = node.spec.pieces;
+    const double slices = node.spec.slices;
     WorkloadLayer layer;
-    if (!node.applied_by_producer) layer.forward_s = node.spec.forward_flops / pieces;
+    if (!node.applied_by_producer) layer.forward_s = node.spec.forward_flops / slices;
     if (node.backward && !node.undone_by_producer) {
-      layer.backward_s = node.spec.backward_flops / pieces;
+      layer.backward_s = node.spec.backward_flops / slices;
     }
-    layers.insert(layers.end(), node.spec.pieces, layer);
+    layers.insert(layers.end(), node.spec.slices, layer);
   }
   return layers;
 }
 
 std::vector<WorkloadGradient> GradientsOf(const NetPlan& plan, const ParameterSet& parameters) {
-  std::vector<int> first;  // by node: the layer of its first piece
+  std::vector<int> first;  // by node: the layer of its first slice
   int layers = 0;
   for (const NetNode& node : plan.spec.nodes) {
     first.push_back(layers);
-    layers += node.spec.pieces;
+    layers += node.spec.slices;
   }
   std::vector<WorkloadGradient> gradients;
   int layer = layers;  // a bucket waits for all that come before
   for (const BucketedGradient& gradient : plan.order.gradients) {
-    const int pieces = plan.spec.nodes[gradient.node].spec.pieces;
-    layer = std::min(layer, first[gradient.node] + pieces - 1 - gradient.piece);
-    // A node waits for all its parameters before its first piece.
+    const int slices = plan.spec.nodes[gradient.node].spec.slices;
+    layer = std::min(layer, first[gradient.node] + slices - 1 - gradient.slice);
+    // A node waits for all its parameters before its first slice.
     gradients.push_back({parameters.all()[gradient.parameter].spec.size_bytes(), layer,
                          std::min(layer, first[gradient.node])});
   }

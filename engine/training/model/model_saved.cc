@@ -109,7 +109,7 @@ absl::Status CheckLoad(const ModelPlan& plan, const TensorFile& weights,
       const Tensor* const stored = weights.Find(name);
       if (stored == nullptr) RETURN_IF_ERROR(weights.CheckReadable(name));
       RETURN_IF_ERROR(CheckStored(parameter, part, "", stored));
-      if (parameter.spec.piece && parameter.spec.piece->first_row > 0) continue;  // seen already
+      if (parameter.spec.slice && parameter.spec.slice->first_row > 0) continue;  // seen already
       const NamedTensor read = {name, *stored};
       RETURN_IF_ERROR(CheckFiniteTensors({&read, 1}));
     }

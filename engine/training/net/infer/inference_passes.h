@@ -25,7 +25,7 @@ absl::Status FindNeededGradients(const Parsed<NetConfig>& config, NetSpec& net);
 
 // Sets NetValue::memory and memory_offset.  A view, or an activation applied by its producer,
 // shares its input's memory.  An in-place layer's output does so unless backward or a later layer
-// reads that memory.  An input with Alias::input_is_part moves into the output.
+// reads that memory.  An input with Alias::input_is_slice moves into the output.
 void ShareMemory(NetSpec& net);
 
 // Sets NetNode::recomputed of cheap layers, together for all outputs that share one memory.

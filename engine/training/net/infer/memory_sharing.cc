@@ -71,7 +71,7 @@ void ShareMemory(NetSpec& net) {
   for (int i = 0; i < static_cast<int>(net.nodes.size()); ++i) {
     NetNode& node = net.nodes[i];
     for (const Alias& alias : node.spec.aliases) {
-      if (alias.input_is_part) {
+      if (alias.input_is_slice) {
         PlaceInOutput(net, alias, node, uses);
         continue;
       }

@@ -57,7 +57,7 @@ std::string TypeOf(const NetSpec& net, const NetNode& node) {
 }
 
 bool IsRepeatable(const NetNode& node) {
-  return node.spec.pieces == 1 && !node.recomputed &&
+  return node.spec.slices == 1 && !node.recomputed &&
          std::ranges::all_of(node.spec.states, [](const StateSpec& state) {
            const bool made = state.kind == StateKind::kOutput || state.kind == StateKind::kSaved ||
                              state.kind == StateKind::kScratch;

@@ -18,7 +18,7 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
     for (size_t s = 0; s < node.parameters.size(); ++s) {
       const int p = node.parameters[s];
       if (p < 0 || users[p].first != n || !parameters.all()[p].trained()) continue;
-      order.gradients.push_back({.parameter = p, .node = n, .piece = LastPiece(node.spec, s)});
+      order.gradients.push_back({.parameter = p, .node = n, .slice = LastSlice(node.spec, s)});
       bytes.push_back(parameters.all()[p].spec.size_bytes());
     }
   }

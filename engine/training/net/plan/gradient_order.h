@@ -9,20 +9,20 @@
 
 namespace gyre {
 
-// The last slice of a node's backward (LayerSpec::pieces) that assigns the gradient of `state`.
-inline int LastPiece(const LayerSpec& spec, size_t state) {
-  return spec.states[state].piece ? spec.states[state].piece->phase : spec.pieces - 1;
+// The last slice of a node's backward (LayerSpec::slices) that assigns the gradient of `state`.
+inline int LastSlice(const LayerSpec& spec, size_t state) {
+  return spec.states[state].slice ? spec.states[state].slice->phase : spec.slices - 1;
 }
-// Whether a slice of backward is handed a state's gradient.  A parameter's has only LastPiece.
-inline bool Assigns(const LayerSpec& spec, size_t state, int piece) {
-  return spec.states[state].kind != StateKind::kParameter || LastPiece(spec, state) == piece;
+// Whether a slice of backward is handed a state's gradient.  A parameter's has only LastSlice.
+inline bool Assigns(const LayerSpec& spec, size_t state, int slice) {
+  return spec.states[state].kind != StateKind::kParameter || LastSlice(spec, state) == slice;
 }
 
-// A trained parameter's gradient and its bucket.  Slice `piece` of `node`'s backward completes it.
+// A trained parameter's gradient and its bucket.  Slice `slice` of `node`'s backward completes it.
 struct BucketedGradient {
   int parameter = 0;  // index into the ParameterSet
   int node = 0;
-  int piece = 0;
+  int slice = 0;
   int64_t at = 0;  // first element in the bucket
   int bucket = 0;
 };

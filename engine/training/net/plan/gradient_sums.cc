@@ -136,10 +136,10 @@ class Gradients {
       // An empty part is as large as an empty whole, and may have no gradient.
       const int of = g_.values[node.value_of(alias.output)];
       if (of < 0 || IsPart(node, alias)) continue;
-      const bool overwrites = !alias.must && !alias.input_is_part && !node.undone_by_producer;
+      const bool overwrites = !alias.must && !alias.input_is_slice && !node.undone_by_producer;
       if (overwrites && read_on_.contains(Base(of))) continue;
       state.view_of = of;
-      state.view_offset = alias.input_is_part ? alias.offset_bytes : 0;
+      state.view_offset = alias.input_is_slice ? alias.offset_bytes : 0;
       return;
     }
   }
@@ -169,7 +169,7 @@ class Gradients {
     for (size_t s = 0; node.backward && s < states.size(); ++s) {
       switch (node.spec.states[s].kind) {
         case StateKind::kParameter:
-          states[s] = OfParameter(node.parameters[s], n, LastPiece(node.spec, s));
+          states[s] = OfParameter(node.parameters[s], n, LastSlice(node.spec, s));
           break;
         case StateKind::kInput:
           states[s] = OfInput(n, s);
@@ -196,7 +196,7 @@ class Gradients {
 
   // The user that backward reaches first assigns a parameter's gradient, and the others' are added.
   // To a mean over batches, all are added.
-  int OfParameter(int p, int n, int piece) {
+  int OfParameter(int p, int n, int slice) {
     const int total = g_.parameters[p];
     if (total < 0 || (users_[p].last == n && !accumulates())) return total;
     const Parameter& parameter = parameters_.all()[p];
@@ -209,7 +209,7 @@ class Gradients {
     if (sum == sums.end()) {
       sum = sums.insert(sum, {absl::StrCat("sum gradients of ", parameter.name()), total,
                               g_.means[p], accumulates() ? std::vector<int>{} : std::vector{total},
-                              parameter.spec.dtype, piece});
+                              parameter.spec.dtype, slice});
     }
     sum->terms.push_back(partial);
     return partial;

@@ -20,7 +20,7 @@ struct GradientSum {
   int mean = -1;  // of AccumulateDType; -1: one batch
   std::vector<int> terms;
   DType dtype = DType::kF32;
-  int piece = 0;  // slice of the node's backward that it follows
+  int slice = 0;  // slice of the node's backward that it follows
   int step = -1;  // of the trace
 };
 

@@ -27,8 +27,8 @@ class Tracer {
 
   NetTrace Run() {
     for (const NetNode& node : net_.nodes) {
-      t_.forward_steps.emplace_back(node.spec.pieces, -1);
-      t_.backward_steps.emplace_back(node.spec.pieces, -1);
+      t_.forward_steps.emplace_back(node.spec.slices, -1);
+      t_.backward_steps.emplace_back(node.spec.slices, -1);
     }
     t_.recompute_steps.assign(net_.nodes.size(), -1);
     t_.carry_steps.assign(carried_.size(), -1);
@@ -230,23 +230,23 @@ class Tracer {
   }
 
   // Adds the step of one slice of a node's forward or backward.
-  TraceStep& AddPiece(const char* what, size_t n, int piece, int& index) {
-    const int pieces = net_.nodes[n].spec.pieces;
+  TraceStep& AddSlice(const char* what, size_t n, int slice, int& index) {
+    const int slices = net_.nodes[n].spec.slices;
     std::string name = absl::StrCat(what, net_.nodes[n].config->name());
-    if (pieces > 1) absl::StrAppend(&name, ", piece ", piece, " of ", pieces);
+    if (slices > 1) absl::StrAppend(&name, ", piece ", slice, " of ", slices);
     TraceStep& step = AddStep(std::move(name), index);
     Read(step, t_.step_scalars);
     return step;
   }
 
-  static bool IsTouched(const StateSpec& state, int piece) {
-    return !state.piece || state.piece->phase == piece;
+  static bool IsTouched(const StateSpec& state, int slice) {
+    return !state.slice || state.slice->phase == slice;
   }
 
   // A slice adds to the results of earlier slices.
-  static void TouchIn(int piece, TraceStep& step, int state, uint8_t access) {
+  static void TouchIn(int slice, TraceStep& step, int state, uint8_t access) {
     if (access == kNone) return;
-    Touch(step, state, (access & kWrite) != 0 && piece > 0 ? kRead | kWrite : access);
+    Touch(step, state, (access & kWrite) != 0 && slice > 0 ? kRead | kWrite : access);
   }
 
   void AddForward(size_t n) {
@@ -255,14 +255,14 @@ class Tracer {
     }
     const NetNode& node = net_.nodes[n];
     if (node.applied_by_producer) return;
-    for (int piece = 0; piece < node.spec.pieces; ++piece) {
-      TraceStep& step = AddPiece("forward ", n, piece, t_.forward_steps[n][piece]);
-      step.seconds = SecondsOf(node.spec.forward_flops / node.spec.pieces);
+    for (int slice = 0; slice < node.spec.slices; ++slice) {
+      TraceStep& step = AddSlice("forward ", n, slice, t_.forward_steps[n][slice]);
+      step.seconds = SecondsOf(node.spec.forward_flops / node.spec.slices);
       for (size_t s = 0; s < node.spec.states.size(); ++s) {
-        if (!IsTouched(node.spec.states[s], piece)) continue;
-        TouchIn(piece, step, t_.forward_states[n][s], node.spec.states[s].forward);
+        if (!IsTouched(node.spec.states[s], slice)) continue;
+        TouchIn(slice, step, t_.forward_states[n][s], node.spec.states[s].forward);
       }
-      for (int output : node.outputs) TouchIn(piece, step, t_.values[output], kWrite);
+      for (int output : node.outputs) TouchIn(slice, step, t_.values[output], kWrite);
       step.repeatable = IsRepeatable(node);
     }
     if (!node.backward) AddCarry(static_cast<int>(n));
@@ -306,35 +306,35 @@ class Tracer {
     if (!node.backward) return;
     for (GradientSum& sum : t_.gradients.before[n]) AddSum(sum);
     for (int producer : t_.recomputed_before[n]) AddRecompute(producer);
-    for (int piece = 0; piece < node.spec.pieces; ++piece) {
-      AddBackwardStep(n, piece);
-      if (piece + 1 == node.spec.pieces) AddCarry(n);
+    for (int slice = 0; slice < node.spec.slices; ++slice) {
+      AddBackwardStep(n, slice);
+      if (slice + 1 == node.spec.slices) AddCarry(n);
       for (GradientSum& sum : t_.gradients.after[n]) {
-        if (sum.piece == piece) AddSum(sum);
+        if (sum.slice == slice) AddSum(sum);
       }
       for (size_t b = t_.ready_steps.size(); b < order_.buckets.size(); ++b) {
         const BucketedGradient& last = order_.gradients[order_.buckets[b].last - 1];
-        if (last.node != n || last.piece != piece) break;
+        if (last.node != n || last.slice != slice) break;
         AddReady(b);
       }
     }
   }
 
-  void AddBackwardStep(int n, int piece) {
+  void AddBackwardStep(int n, int slice) {
     const NetNode& node = net_.nodes[n];
-    TraceStep& step = AddPiece("backward ", n, piece, t_.backward_steps[n][piece]);
-    step.seconds = SecondsOf(node.spec.backward_flops / node.spec.pieces);
+    TraceStep& step = AddSlice("backward ", n, slice, t_.backward_steps[n][slice]);
+    step.seconds = SecondsOf(node.spec.backward_flops / node.spec.slices);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
       const StateSpec& spec = node.spec.states[s];
-      if (!IsTouched(spec, piece)) continue;
-      TouchIn(piece, step, t_.backward_states[n][s], spec.backward);
+      if (!IsTouched(spec, slice)) continue;
+      TouchIn(slice, step, t_.backward_states[n][s], spec.backward);
       const int gradient = t_.gradients.nodes[n][s];
-      if (gradient < 0 || !Assigns(node.spec, s, piece)) continue;
+      if (gradient < 0 || !Assigns(node.spec, s, slice)) continue;
       TouchTables(step, node.parameters[s]);
       if (spec.kind == StateKind::kParameter) {
         Write(step, gradient);
       } else {
-        TouchIn(piece, step, gradient, spec.kind == StateKind::kOutput ? kRead : kWrite);
+        TouchIn(slice, step, gradient, spec.kind == StateKind::kOutput ? kRead : kWrite);
       }
     }
   }

@@ -17,24 +17,24 @@ Net::Net(const NetPlan& plan, const NetMemory& memory)
     const NetNode& node = plan.spec.nodes[n];
     Bound& bound = nodes_.emplace_back();
     const NetTrace& trace = plan.trace;
-    for (int piece = 0; piece < node.spec.pieces; ++piece) {
+    for (int slice = 0; slice < node.spec.slices; ++slice) {
       for (size_t s = 0; s < node.spec.states.size(); ++s) {
         const StateSpec& spec = node.spec.states[s];
-        const bool touched = !spec.piece || spec.piece->phase == piece;
+        const bool touched = !spec.slice || spec.slice->phase == slice;
         const auto view = [&](int state, bool wanted, int step) {
           return Tensor{wanted && touched && state >= 0 ? addresses_.Of(state, step) : nullptr,
                         spec.shape, spec.dtype};
         };
         bound.forward.push_back(view(trace.forward_states[n][s],
                                      spec.forward != kNone && !node.applied_by_producer,
-                                     trace.forward_steps[n][piece]));
+                                     trace.forward_steps[n][slice]));
         bound.backward.push_back(view(trace.backward_states[n][s],
                                       node.backward && spec.backward != kNone,
-                                      trace.backward_steps[n][piece]));
+                                      trace.backward_steps[n][slice]));
         bound.gradients.push_back(view(trace.gradients.nodes[n][s],
-                                       node.backward && Assigns(node.spec, s, piece),
-                                       trace.backward_steps[n][piece]));
-        if (piece > 0) continue;
+                                       node.backward && Assigns(node.spec, s, slice),
+                                       trace.backward_steps[n][slice]));
+        if (slice > 0) continue;
         bound.recompute.push_back(view(trace.recompute_states[n][s],
                                        node.recomputed && spec.forward != kNone,
                                        trace.recompute_steps[n]));
@@ -66,7 +66,7 @@ void Net::FindRepeats() {
   const std::vector<int>& order = plan_.paging->order;
   repeats_.resize(plan_.trace.trace.steps.size() + 1);
   const auto node_of = [&](int step) {
-    const auto is_its = [&](const std::vector<int>& pieces) { return pieces[0] == step; };
+    const auto is_its = [&](const std::vector<int>& slices) { return slices[0] == step; };
     const auto& forward = plan_.trace.forward_steps;
     return static_cast<int>(std::ranges::find_if(forward, is_its) - forward.begin());
   };
@@ -106,9 +106,9 @@ absl::Status Net::Forward(Stream& stream, const SumStatistic& sum,
       RETURN_IF_ERROR(bucket_needed(static_cast<int>(--bucket)));
     }
     if (plan_.spec.nodes[n].applied_by_producer) continue;
-    for (int piece = 0; piece < plan_.spec.nodes[n].spec.pieces; ++piece) {
+    for (int slice = 0; slice < plan_.spec.nodes[n].spec.slices; ++slice) {
       RETURN_IF_ERROR(
-          RunLayer(stream, static_cast<int>(n), piece, LayerPass::kForward, sum, enter));
+          RunLayer(stream, static_cast<int>(n), slice, LayerPass::kForward, sum, enter));
     }
     if (!plan_.spec.nodes[n].backward) RETURN_IF_ERROR(Carry(stream, static_cast<int>(n), enter));
   }
@@ -116,35 +116,35 @@ absl::Status Net::Forward(Stream& stream, const SumStatistic& sum,
   return absl::OkStatus();
 }
 
-absl::Status Net::RunLayer(Stream& stream, int n, int piece, LayerPass pass,
+absl::Status Net::RunLayer(Stream& stream, int n, int slice, LayerPass pass,
                            const SumStatistic& sum, const Enter& enter) const {
   const NetNode& node = plan_.spec.nodes[n];
   const bool backward = pass == LayerPass::kBackward;
   const NetTrace& trace = plan_.trace;
   RETURN_IF_ERROR(Begin(stream,
-                        backward                      ? trace.backward_steps[n][piece]
-                        : pass == LayerPass::kForward ? trace.forward_steps[n][piece]
+                        backward                      ? trace.backward_steps[n][slice]
+                        : pass == LayerPass::kForward ? trace.forward_steps[n][slice]
                                                       : trace.recompute_steps[n],
                         enter));
-  const auto of_piece = [&](const std::vector<Tensor>& all) {
+  const auto of_slice = [&](const std::vector<Tensor>& all) {
     const size_t count = node.spec.states.size();
-    return std::span<const Tensor>(all).subspan(static_cast<size_t>(piece) * count, count);
+    return std::span<const Tensor>(all).subspan(static_cast<size_t>(slice) * count, count);
   };
   const std::span<const Tensor> states =
-      of_piece(backward                      ? nodes_[n].backward
+      of_slice(backward                      ? nodes_[n].backward
                : pass == LayerPass::kForward ? nodes_[n].forward
                                              : nodes_[n].recompute);
   const TimelineLabel label(node.config->name(), backward                      ? "backward"
                                                  : pass == LayerPass::kForward ? "forward"
                                                                                : "forward again");
   const std::span<const Tensor> gradients =
-      backward ? of_piece(nodes_[n].gradients) : std::span<const Tensor>();
+      backward ? of_slice(nodes_[n].gradients) : std::span<const Tensor>();
   const auto run = [&](int phase) { return RunPhase(stream, n, phase, pass, states, gradients); };
   const auto sum_over_ranks = [&](size_t s) {
     if (pass == LayerPass::kRecompute) return absl::OkStatus();  // it is kept
     return sum(stream, absl::StrCat(node.config->name(), ".", node.spec.states[s].name), states[s]);
   };
-  if (node.spec.pieces > 1) return run(piece);
+  if (node.spec.slices > 1) return run(slice);
   return backward ? RunPhases(node.spec, node.spec.backward_phases,
                               &StateSpec::summed_after_backward, run, sum_over_ranks)
                   : RunPhases(node.spec, node.spec.forward_phases, &StateSpec::summed_after, run,
@@ -270,11 +270,11 @@ absl::Status Net::SeedLosses(Stream& stream, const Enter& enter) const {
   return absl::OkStatus();
 }
 
-absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums, int piece,
+absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums, int slice,
                       const Enter& enter) const {
   const TimelineLabel label("sums of gradients");
   for (const GradientSum& sum : sums) {
-    if (sum.piece != piece) continue;
+    if (sum.slice != slice) continue;
     RETURN_IF_ERROR(Begin(stream, sum.step, enter));
     const size_t bytes = plan_.trace.trace.states[sum.total].bytes;
     const Shape flat({static_cast<int64_t>(bytes / SizeOf(sum.dtype))});
@@ -300,22 +300,22 @@ absl::Status Net::Backward(Stream& stream, const SumStatistic& sum, const Bucket
   for (int n = static_cast<int>(nodes_.size()) - 1; n >= 0; --n) {
     const NetNode& node = plan_.spec.nodes[n];
     if (!node.backward) continue;
-    RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.before[n], /*piece=*/0, enter));
+    RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.before[n], /*slice=*/0, enter));
     for (int producer : plan_.trace.recomputed_before[n]) {
-      RETURN_IF_ERROR(RunLayer(stream, producer, /*piece=*/0, LayerPass::kRecompute, sum, enter));
+      RETURN_IF_ERROR(RunLayer(stream, producer, /*slice=*/0, LayerPass::kRecompute, sum, enter));
     }
-    for (int piece = 0; piece < node.spec.pieces; ++piece) {
+    for (int slice = 0; slice < node.spec.slices; ++slice) {
       if (!node.undone_by_producer) {
-        RETURN_IF_ERROR(RunLayer(stream, n, piece, LayerPass::kBackward, sum, enter));
+        RETURN_IF_ERROR(RunLayer(stream, n, slice, LayerPass::kBackward, sum, enter));
       }
-      if (piece + 1 == node.spec.pieces) {
+      if (slice + 1 == node.spec.slices) {
         RETURN_IF_ERROR(KeepTouched(stream, n));
         RETURN_IF_ERROR(Carry(stream, n, enter));
       }
-      RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.after[n], piece, enter));
+      RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.after[n], slice, enter));
       for (; bucket < order.buckets.size(); ++bucket) {
         const BucketedGradient& last = order.gradients[order.buckets[bucket].last - 1];
-        if (last.node != n || last.piece != piece) break;
+        if (last.node != n || last.slice != slice) break;
         RETURN_IF_ERROR(bucket_ready(static_cast<int>(bucket)));
       }
     }

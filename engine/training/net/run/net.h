@@ -113,13 +113,13 @@ class Net {
   absl::Status RunPhase(Stream& stream, int node, int phase, LayerPass pass,
                         std::span<const Tensor> states, std::span<const Tensor> gradients) const;
   // One slice of a layer's pass.
-  absl::Status RunLayer(Stream& stream, int node, int piece, LayerPass pass,
+  absl::Status RunLayer(Stream& stream, int node, int slice, LayerPass pass,
                         const SumStatistic& sum, const Enter& enter) const;
   absl::Status Carry(Stream& stream, int node, const Enter& enter) const;
   absl::Status KeepTouched(Stream& stream, int node) const;
   BatchMean* batch_mean() const;
   std::byte* Home(size_t carried, int64_t batch) const;
-  absl::Status Sum(Stream& stream, std::span<const GradientSum> sums, int piece,
+  absl::Status Sum(Stream& stream, std::span<const GradientSum> sums, int slice,
                    const Enter& enter) const;
   absl::Status SeedLosses(Stream& stream, const Enter& enter) const;
 
