@@ -189,7 +189,7 @@ absl::Status MeasurePlanner(const SyntheticNet& net, const NamedPlanner& named, 
 absl::Status MeasureNet(AccessTrace work, int layers, const PagingFlags& flags,
                         const nlohmann::ordered_json& report, const std::vector<double>& kappas,
                         const std::vector<double>& shares) {
-  SyntheticNet net = {.work = std::move(work), .layers = layers, .flags = flags};
+  SyntheticNet net = {.work = std::move(work), .trace = {}, .layers = layers, .flags = flags};
   for (int i = 0; i < layers; ++i) {
     net.work.steps[i].repeatable = absl::GetFlag(FLAGS_repeatable);
   }

@@ -89,8 +89,9 @@ absl::StatusOr<double> ConvertBytesPerSecond(DType page_activations) {
 }
 
 absl::StatusOr<PagingFlags> ReadPagingFlags() {
-  PagingFlags flags = {.replay = absl::GetFlag(FLAGS_replay),
-                       .rounds = absl::GetFlag(FLAGS_rounds)};
+  PagingFlags flags;
+  flags.replay = absl::GetFlag(FLAGS_replay);
+  flags.rounds = absl::GetFlag(FLAGS_rounds);
   RETURN_IF_ERROR(CheckLeast(1, {FLAGS_rounds}));
   for (const std::string& name : absl::GetFlag(FLAGS_planners)) {
     const auto known = std::ranges::find(kPlanners, name, &NamedPlanner::name);

@@ -121,7 +121,7 @@ std::string Train(const std::string& algorithm, const std::string& out) {
     auto run =
         Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives, group, options);
     ASSERT_TRUE(run.ok()) << run.status();
-    const std::vector<std::string> warnings = (*run)->Plan(*net).warnings;
+    const std::vector<std::string> warnings = (*run)->Summary(*net).warnings;
     EXPECT_THAT(warnings, Each(Not(HasSubstr("resumed with"))));
     EXPECT_THAT(warnings, Each(Not(HasSubstr("has changed"))));
     const auto trained = (*run)->Run();
