@@ -10,6 +10,7 @@
 #include "engine/runtime/math.h"
 #include "memory/planner/geeps_plan.h"
 #include "memory/planner/host_steps.h"
+#include "memory/planner/layout_search.h"
 #include "memory/planner/page_assignment.h"
 #include "memory/planner/page_layout.h"
 #include "memory/planner/paging_schedule.h"
@@ -23,6 +24,9 @@ namespace {
 
 // How finely the share of persistent blocks that stay on the device is searched.
 constexpr int kShares = 8;
+// Budget of the search for a better layout: a thirtieth of a second for 12 steps; packing takes the
+// square of their number, and of more than 54 too few layouts could be tried.
+constexpr size_t kSearchWork = 3'000'000, kMostSearch = 30'000, kLeastSearch = 1'000;
 constexpr double kRounding = 1e-9;  // of a sum of times, relative
 
 constexpr LayoutPolicy kPolicies[] = {{.longest_free = true, .by_time = true},
@@ -109,18 +113,23 @@ class PagingPlanner {
     if (!best_.plan.ok()) return geeps.ok() ? geeps : std::move(best_.plan);
     if (limits_.host_steps == nullptr) TryHostSteps();
     TryOrders();
+    TryLayouts();
     return geeps.ok() && geeps->seconds < best_.plan->seconds ? geeps : std::move(best_.plan);
   }
 
-  // Seconds of the plan; infinite if its pages have no place.
-  double Try(const std::vector<bool>& resident, const LayoutPolicy& policy) {
-    absl::StatusOr<PagingPlan> plan = PlanWith(resident, LayOut(InputWith(resident), policy));
+  // Seconds of the plan with these stays; infinite if its pages have no place.
+  double Try(const std::vector<bool>& resident, const LayoutPolicy& policy,
+             std::vector<Stay> stays) {
+    absl::StatusOr<PagingPlan> plan = PlanWith(resident, std::move(stays));
     const double seconds = plan.ok() ? plan->seconds : std::numeric_limits<double>::infinity();
     if (best_.resident.empty() ||
         (plan.ok() && (!best_.plan.ok() || seconds < best_.plan->seconds))) {
       best_ = {std::move(plan), resident, on_host_, policy};
     }
     return seconds;
+  }
+  double Try(const std::vector<bool>& resident, const LayoutPolicy& policy) {
+    return Try(resident, policy, LayOut(InputWith(resident), policy));
   }
 
   bool BestWaitsForNothing() const {  // then none is faster
@@ -159,6 +168,21 @@ class PagingPlanner {
                   SetOrder(std::move(order));
                   return Try(resident, policy);
                 });
+  }
+
+  // Once steps have been measured; before, it is too early.
+  void TryLayouts() {
+    const int budget = input_.begins.back() > 0 ? Budget(best_.plan->order.size()) : 0;
+    if (budget == 0) return;
+    SetOrder(std::vector<int>(best_.plan->order));
+    const std::vector<bool> near = best_.resident;
+    const std::vector<Stay> stays = LayOut(InputWith(near), best_.policy);
+    input_.accesses = all_;
+    SearchLayouts(Search(), near, stays, best_.plan->seconds, budget,
+                  [&, policy = best_.policy](const std::vector<bool>& choice,
+                                             const std::vector<Stay>& tried) {
+                    return Try(choice, policy, tried);
+                  });
   }
 
   // The best of what GeePS leaves open: what it pins first, and how it searches its buffer.
@@ -292,6 +316,25 @@ class PagingPlanner {
       if (resident[b]) input_.accesses[b].clear();
     }
     return input_;
+  }
+
+  // Of the search for a better layout of so many steps.
+  static int Budget(size_t steps) {
+    const size_t budget = std::min<size_t>(kSearchWork / (1 + steps * steps), kMostSearch);
+    return budget < kLeastSearch ? 0 : static_cast<int>(budget);
+  }
+
+  LayoutSearch Search() const {
+    LayoutSearch search{.all = input_,
+                        .may_choose = std::vector<bool>(cut_.blocks.size()),
+                        .seconds = {},
+                        .most_resident = limits_.most_resident_bytes};
+    for (const int step : order_) search.seconds.push_back(trace_.steps[step].seconds);
+    for (const int b : persistent_) {
+      search.may_choose[b] = limits_.homes == nullptr && !resident_[b] && Placed(cut_.blocks[b]) &&
+                             !IsTouchedOnHost(b);
+    }
+    return search;
   }
 
   // stays: by block of the trace; `paged`, of the plan's blocks, too.
