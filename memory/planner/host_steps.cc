@@ -7,6 +7,20 @@
 #include "memory/planner/ranked_search.h"
 
 namespace gyre {
+namespace {
+
+// Whether it touches a state that is on the device for good only because a pinned one is of its
+// block.  A step on the host would look for its page.
+bool TouchesBesidePinned(const AccessTrace& trace, const TraceBlocks& cut, const TraceStep& step) {
+  return std::ranges::any_of(step.touches, [&](const TraceTouch& touch) {
+    int root = touch.state;
+    while (trace.states[root].view_of >= 0) root = trace.states[root].view_of;
+    const bool pinned = trace.states[root].persistent && trace.states[root].pinned;
+    return cut.blocks[cut.states[root].block].pinned && !pinned;
+  });
+}
+
+}  // namespace
 
 std::vector<int> HostCandidates(const AccessTrace& trace, const TraceBlocks& cut,
                                 const std::vector<std::vector<BlockTouch>>& touches,
@@ -18,7 +32,7 @@ std::vector<int> HostCandidates(const AccessTrace& trace, const TraceBlocks& cut
   std::vector<std::pair<double, int>> ranked;
   for (size_t s = 0; s < trace.steps.size(); ++s) {
     if (trace.steps[s].host_bytes == 0) continue;
-    bool can = true;
+    bool can = !TouchesBesidePinned(trace, cut, trace.steps[s]);
     double saved = 0;
     for (const auto& [b, reads, writes] : touches[s]) {
       const TraceBlock& block = cut.blocks[b];

@@ -137,6 +137,21 @@ TEST(HostSteps, NotOnWhatIsOnTheDeviceForGood) {
   EXPECT_GT(plan->host_steps[0].position, 5);
 }
 
+// A weight beside a pinned state of its group has no page.
+TEST(HostSteps, NotOnWhatIsOnTheDeviceBecauseOfAnother) {
+  AccessTrace trace = Layers(4, 10);
+  trace.states.push_back({.name = "pinned",
+                          .bytes = kPage,
+                          .persistent = true,
+                          .pinned = true,
+                          .contiguous_group = 0});
+  trace.states[9].contiguous_group = 0;  // the last layer's weight
+  const auto plan = PlanPaging(trace, Slow(trace, 1e12), {.capacity_bytes = 51 * kPage});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_FALSE(plan->host_steps.empty());
+  EXPECT_GT(plan->host_steps[0].position, 5);
+}
+
 // And leave what is pinned alone.
 TEST(HostSteps, WaitForTheirPagesAndAreWaitedFor) {
   AccessTrace trace = Layers(4, 10);
