@@ -36,28 +36,15 @@ FAMILIES = {
 _LAYERS = [layer for layers in FAMILIES.values() for layer in layers]
 
 _DEPS = [
-    "//engine/runtime:elementary",
-    "//engine/runtime:math",
-    "//engine/runtime:random",
+    "//engine/runtime",
     "//engine/runtime/parallel",
     "//engine/runtime/primitives",
-    "//layers/attention:attention_plan",
-    "//layers/attention:attention_rows",
-    "//layers/interface:infer",
-    "//layers/interface:layer",
-    "//layers/common:cells",
-    "//layers/common:dropped",
+    "//layers/attention",
+    "//layers/common",
     "//layers/common:global_mean",
-    "//layers/common:output_relu",
-    "//layers/common:row_by_row",
-    "//layers/common:softmax_pass",
-    "//layers/common:window",
-    "//layers/recurrent:recurrent_cells",
-    "//layers/recurrent:recurrent_base",
-    "//layers/recurrent:recurrent_plan",
-    "//layers/recurrent:recurrent_rows",
+    "//layers/interface",
+    "//layers/recurrent",
     "//models/schema:layer_proto",
-    "//third_party:abseil",
 ]
 
 def _camel_case(name, after_digits):

@@ -1,5 +1,6 @@
 """`cc_library`, `cc_binary` and `cc_test` whose sources read precompiled headers (//third_party/precompiled).
 
+The libraries of these headers come with them: Abseil, and in tests GoogleTest.
 What is tested is the engine: a test of its own is compiled the quick way, for it is compiled far
 more often than it is run.
 """

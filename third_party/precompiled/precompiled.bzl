@@ -43,17 +43,22 @@ def _precompiled_header_impl(ctx):
         progress_message = "Precompiling %s" % header.short_path,
         use_default_shell_env = True,
     )
+    own = CcInfo(compilation_context = cc_common.create_compilation_context(
+        headers = depset([header, image] + sources),
+    ))
     return [
         DefaultInfo(files = depset([image])),
-        CcInfo(compilation_context = cc_common.create_compilation_context(
-            headers = depset([header, image] + sources),
-        )),
+        cc_common.merge_cc_infos(
+            direct_cc_infos = [own],
+            cc_infos = [dep[CcInfo] for dep in ctx.attr.deps],
+        ),
     ]
 
 precompiled_header = rule(
     implementation = _precompiled_header_impl,
     attrs = {
         "copts": attr.string_list(),
+        "deps": attr.label_list(providers = [CcInfo]),  # the libraries of the headers
         "hdrs": attr.label_list(allow_files = [".h"]),  # that src includes
         "src": attr.label(allow_single_file = [".h"], mandatory = True),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
