@@ -1,4 +1,7 @@
-"""`gyre_test`: a GoogleTest binary, run alone or, for `ranks`, under mpirun; `device_test`: of any device."""
+"""`room_tests`: the tests of a room.
+
+`gyre_test`: one, a GoogleTest binary, run alone or, for `ranks`, under mpirun; `device_test`: of any device.
+"""
 
 load("//third_party:cc.bzl", "cc_binary", "cc_library", "cc_test")
 
@@ -8,7 +11,7 @@ _COPTS = ["-Wno-maybe-uninitialized"]
 UNSANITIZED = ["noasan", "notsan"]
 # Tag of a test that takes minutes to say at random what a shorter one says by rows: `tools/test --long`.
 LONG = ["long"]
-_DEPS = ["//tests:main", "//third_party:gtest"]
+_DEPS = ["//tests:main"]
 
 def gyre_test(name, srcs, deps = [], ranks = None, size = "small", data = [], args = [], **kwargs):
     """Declares a test.
@@ -74,7 +77,31 @@ def device_test(name, srcs, deps = [], **kwargs):
         srcs = srcs,
         copts = _COPTS,
         visibility = ["//tests/any_device:__pkg__"],
-        deps = deps + ["//third_party:gtest"],
+        deps = deps,
         alwayslink = True,
     )
     gyre_test(name = name, srcs = [], deps = [":%s_cases" % name], **kwargs)
+
+def room_tests(deps = [], but = {}, exclude = [], device_tests = [], kind = gyre_test, **kwargs):
+    """Declares the test X_test for each X_test.cc of the room.
+
+    Args:
+      deps: libraries of every test.
+      but: test -> its own attributes.  `srcs` and `deps` are added to the room's, others win over them.
+      exclude: names of tests that are declared elsewhere.
+      device_tests: names of tests that are a device_test.
+      kind: what the others are, if no gyre_test.
+      **kwargs: attributes of every test.
+    """
+    names = [source[:-len(".cc")] for source in native.glob(["*_test.cc"])]
+    unknown = [name for name in list(but) + exclude if name not in names]
+    if unknown:
+        fail("missing tests: %s" % ", ".join(unknown))
+    for name in names:
+        if name in exclude:
+            continue
+        own = dict(kwargs)
+        own.update(but.get(name, {}))
+        srcs = [name + ".cc"] + own.pop("srcs", [])
+        libraries = deps + own.pop("deps", [])
+        (device_test if name in device_tests else kind)(name = name, srcs = srcs, deps = libraries, **own)
