@@ -54,7 +54,7 @@ using PathOf = std::function<std::string(const std::string& path, const std::str
 // Errors: those of ReadArray (a missing file's says how to get it), and InvalidArgument for
 //   arrays  without samples or elements, or with unequal numbers of samples
 //   fits    other than data.train names
-//   files   unlike docs/formats.md, with line, entry or signal
+//   files   unlike docs/data_formats.md, with line, entry or signal
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,
                                                      const std::string& config_file,
                                                      const Fit& fit = {},

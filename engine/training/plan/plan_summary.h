@@ -58,7 +58,7 @@ struct PlanSummary {
 // notes and warnings.
 std::string PlanText(const PlanSummary& plan, const std::string& details);
 std::string PrecisionsText(const PlanSummary& plan);
-// One JSON object in a line, with the keys of docs/formats.md.
+// One JSON object in a line, with the keys of docs/plan.md.
 std::string PlanJson(const PlanSummary& plan);
 
 }  // namespace gyre
