@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
-#include "models/schema/silent_errors.h"
+#include "models/schema/first_error.h"
 
 namespace gyre {
 namespace {
@@ -35,8 +35,8 @@ struct Wrong {
 };
 Wrong FindWrong(std::string_view text) {
   google::protobuf::io::ArrayInputStream input(text.data(), static_cast<int>(text.size()));
-  SilentErrors silent;                   // what is no token is for others to tell
-  Tokenizer tokenizer(&input, &silent);  // as protobuf's parser has it
+  FirstError ignored;                     // what is no token is for others to tell
+  Tokenizer tokenizer(&input, &ignored);  // as protobuf's parser has it
   tokenizer.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
   tokenizer.set_allow_f_after_float(true);
   tokenizer.set_require_space_after_number(false);

@@ -11,10 +11,10 @@
 #include "absl/strings/str_split.h"
 #include "google/protobuf/text_format.h"
 #include "models/schema/describe.h"
+#include "models/schema/first_error.h"
 #include "models/schema/net.pb.h"
 #include "models/schema/number.h"
 #include "models/schema/parse.h"
-#include "models/schema/silent_errors.h"
 
 namespace gyre {
 namespace {
@@ -31,9 +31,9 @@ using google::protobuf::TextFormat;
 bool Store(Message& message, const FieldDescriptor* field, const std::string& text) {
   const Reflection& reflection = *message.GetReflection();
   if (field->cpp_type() != FieldDescriptor::CPPTYPE_STRING) {
-    SilentErrors silent;  // a caller says more of an error
+    FirstError ignored;  // a caller says more of an error
     TextFormat::Parser parser;
-    parser.RecordErrorsTo(&silent);
+    parser.RecordErrorsTo(&ignored);
     return parser.ParseFieldValueFromString(text, field, &message);
   }
   if (field->is_repeated()) {

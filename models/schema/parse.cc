@@ -15,10 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
 #include "models/schema/blocks.h"
+#include "models/schema/first_error.h"
 #include "models/schema/near_file.h"
 #include "models/schema/number.h"
 #include "models/schema/overrides.h"
@@ -80,22 +80,6 @@ absl::Status CheckIsText(std::string_view text, const std::string& file) {
   }
   return absl::OkStatus();
 }
-
-// The first complaint of protobuf's own parser; lines and columns count from 0.
-class FirstParseError : public google::protobuf::io::ErrorCollector {
- public:
-  explicit FirstParseError(std::string file) : file_(std::move(file)) {}
-  void AddError(int line, int column, const std::string& message) override {
-    if (!status_.ok()) return;
-    status_ = absl::InvalidArgumentError(
-        absl::StrCat(file_, ":", line + 1, ":", column + 1, ": ", message));
-  }
-  const absl::Status& status() const { return status_; }
-
- private:
-  std::string file_;
-  absl::Status status_;
-};
 
 // `tree` is what the parser recorded of `message`.  Messages that overrides made have none.
 void AddPositions(const Message& message, const TextFormat::ParseInfoTree& tree,
@@ -160,14 +144,16 @@ absl::StatusOr<Parsed<Config>> ParseText(std::string_view text, const std::strin
   if (absl::Status status = CheckIsText(text, file); !status.ok()) return status;
   auto message = std::make_unique<Config>();
   TextFormat::ParseInfoTree tree;
-  FirstParseError error(file);
+  FirstError error;
   TextFormat::Parser parser;
   parser.WriteLocationsTo(&tree);
   parser.RecordErrorsTo(&error);
   google::protobuf::io::ArrayInputStream input(text.data(), static_cast<int>(text.size()));
   if (!parser.Parse(&input, message.get())) {
     absl::Status status = FindSyntaxError(text, file, *Config::descriptor());
-    return status.ok() ? error.status() : status;
+    if (!status.ok()) return status;
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ":", error.line + 1, ":", error.column + 1, ": ", error.text));
   }
   if (absl::Status status = CheckNumbers(text, file); !status.ok()) return status;
 

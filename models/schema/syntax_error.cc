@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "models/schema/describe.h"
+#include "models/schema/first_error.h"
 #include "models/schema/net.pb.h"
 #include "models/schema/number.h"
 #include "models/schema/trainer.pb.h"
@@ -30,22 +30,11 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::io::Tokenizer;
 using Token = Tokenizer::Token;
 
-class FirstTokenError : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, int column, const std::string& message) override {
-    if (!text.empty()) return;
-    text = message;
-    at = {line, column};
-  }
-  std::string text;
-  std::pair<int, int> at;
-};
-
 class Reader {
  public:
   Reader(std::string_view text, std::string file) : file_(std::move(file)) {
     google::protobuf::io::ArrayInputStream input(text.data(), static_cast<int>(text.size()));
-    FirstTokenError error;
+    FirstError error;
     Tokenizer tokenizer(&input, &error);
     tokenizer.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
     tokenizer.set_allow_f_after_float(true);
@@ -69,7 +58,10 @@ class Reader {
     }
     Token& last = tokens_.back();
     if (const std::string wrong = WrongNumber(last.text); !wrong.empty()) malformed_ = wrong;
-    if (last.type != Tokenizer::TYPE_STRING) std::tie(last.line, last.column) = error.at;
+    if (last.type != Tokenizer::TYPE_STRING) {
+      last.line = error.line;
+      last.column = error.column;
+    }
     last.type = Tokenizer::TYPE_SYMBOL;
     last.text.clear();
   }
