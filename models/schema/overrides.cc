@@ -1,4 +1,4 @@
-// overrides.cc: SetField and Split of parse.h, and ApplyOverrides, by protobuf's reflection.
+// overrides.cc: Set, ApplyOverrides, and Split of parse.h, by protobuf's reflection.
 #include "models/schema/overrides.h"
 
 #include <cstddef>
@@ -121,7 +121,7 @@ std::string GoOn(absl::string_view name, const Descriptor& fields) {
 absl::Status Set(Message& root, absl::string_view path, absl::string_view value,
                  absl::string_view override, std::vector<Touched>* touched) {
   const auto touch = [&](const Message& message, const std::string& field) {
-    if (touched != nullptr) touched->push_back({&message, field, std::string(override)});
+    touched->push_back({&message, field, std::string(override)});
   };
   const std::vector<std::string> segments = absl::StrSplit(path, '.');
   Message* message = &root;
@@ -177,11 +177,6 @@ absl::Status Set(Message& root, absl::string_view path, absl::string_view value,
 
 namespace {
 
-absl::Status Prefixed(const absl::Status& status, absl::string_view prefix) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(prefix, ": ", status.message()));
-}
-
 struct PathAndValue {
   absl::string_view path, value;
 };
@@ -196,13 +191,6 @@ absl::StatusOr<PathAndValue> Parts(absl::string_view override, absl::string_view
 
 }  // namespace
 
-absl::Status SetField(Message& message, std::string_view path, std::string_view value) {
-  const std::string shown = absl::StrCat(std::string(path), "=", std::string(value));
-  const absl::string_view both = shown;
-  return Prefixed(
-      Set(message, both.substr(0, path.size()), both.substr(path.size() + 1), "", nullptr), shown);
-}
-
 absl::Status ApplyOverrides(std::span<const std::string> overrides, absl::string_view prefix,
                             const Spellings& spellings, Message& message,
                             std::vector<Touched>* touched) {
@@ -214,7 +202,9 @@ absl::Status ApplyOverrides(std::span<const std::string> overrides, absl::string
     const absl::StatusOr<PathAndValue> parts = Parts(override, shown);
     if (!parts.ok()) return parts.status();
     const absl::Status status = Set(message, parts->path, parts->value, shown, touched);
-    if (!status.ok()) return Prefixed(status, shown);
+    if (!status.ok()) {
+      return absl::Status(status.code(), absl::StrCat(shown, ": ", status.message()));
+    }
   }
   return absl::OkStatus();
 }

@@ -21,7 +21,16 @@ struct Touched {
   std::string override;  // as the user wrote it: "--set batch=0"
 };
 
-// SetField of parse.h without the path in its errors.  `touched`, if any, records `override` too.
+// Sets one field of a message by reflection.
+//   "learning_rate.base", "0.1"
+//   "layer.conv1.conv2d.filters", "32"  A repeated message is addressed by name field or index,
+//   "data.normalization.mean", "0.3"    which may be left out where there is one or none
+//   "kernel", "3,5"                     A repeated scalar is replaced
+//   "learning_rate.constant", "{}"      Makes an empty message
+// Makes absent messages, which switches a oneof, except a layer's type, which stays.  Appends to
+// `touched` what it set and made, as of `override`.
+// Errors: InvalidArgument naming the path's unknown segment (with choices or "did you mean"), the
+// value and the expected type, or a layer's type.  The message is then unusable.
 absl::Status Set(google::protobuf::Message& root, absl::string_view path, absl::string_view value,
                  absl::string_view override, std::vector<Touched>* touched);
 

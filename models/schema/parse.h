@@ -14,7 +14,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "google/protobuf/message.h"
 #include "models/schema/describe.h"  // IWYU pragma: export (DidYouMean)
 #include "models/schema/net.pb.h"
 #include "models/schema/source_map.h"
@@ -33,10 +32,11 @@ struct Parsed {
 // Overrides that the user did not write as "--set OVERRIDE", such as "batch=0" by "--batch=0".
 using Spellings = std::map<std::string, std::string>;
 
-// Parses, applies the overrides (as Split returns them), and checks all that needs no data or other
-// files.  The checks cover required fields, the trainer's ranges, finite numbers, one type a layer,
-// and names (unique, non-empty, of allowed characters).  A layer's Infer checks its own ranges.  An
-// error about an overridden field names the override as the user wrote it, as in
+// Parses, applies the overrides (as Split returns them, with the paths that overrides.h describes),
+// and checks all that needs no data or other files.  The checks cover required fields, the
+// trainer's ranges, finite numbers, one type a layer, and names (unique, non-empty, of allowed
+// characters).  A layer's Infer checks its own ranges.  An error about an overridden field names
+// the override as the user wrote it, as in
 // `--set batch=0: batch must be >= 1, got 0`.
 absl::StatusOr<Parsed<NetConfig>> ParseNet(const std::string& path,
                                            std::span<const std::string> overrides = {},
@@ -51,18 +51,6 @@ absl::StatusOr<Parsed<TrainerConfig>> ParseTrainerText(std::string_view text,
                                                        const std::string& file,
                                                        std::span<const std::string> overrides = {},
                                                        const Spellings& spellings = {});
-
-// Sets one field of a message by reflection.
-//   "learning_rate.base", "0.1"
-//   "layer.conv1.conv2d.filters", "32"  A repeated message is addressed by name field or index,
-//   "data.normalization.mean", "0.3"    which may be left out where there is one or none
-//   "kernel", "3,5"                     A repeated scalar is replaced
-//   "learning_rate.constant", "{}"      Makes an empty message
-// Makes absent messages, which switches a oneof, except a layer's type, which stays.
-// Errors: InvalidArgument naming the path and its unknown segment (with choices or "did you mean"),
-// the value and the expected type, or a layer's type.  The message is then unusable.
-absl::Status SetField(google::protobuf::Message& message, std::string_view path,
-                      std::string_view value);
 
 // Splits overrides "path=value" into those of the net, which start with "net." (taken off), and the
 // trainer's.  Errors: InvalidArgument for a missing path or "=".
