@@ -17,8 +17,10 @@ Parsed<NetConfig> Net(const std::string& text) {
   return *std::move(net);
 }
 
-// "a<image,label b<a": each layer with its inputs, in the graph's order; or the error.
-std::string Summary(const std::string& text, LayerConfig::Phase phase = LayerConfig::TRAIN) {
+constexpr char kInputs[] = "input { name: 'image' } input { name: 'label' }\n";
+
+// "a<image,label b<a:1": each layer with its inputs, in the graph's order; or the error.
+std::string Summary(const std::string& text, LayerConfig::Phase phase) {
   const Parsed<NetConfig> net = Net(text);
   const auto graph = BuildGraph(net, phase);
   if (!graph.ok()) {
@@ -32,110 +34,91 @@ std::string Summary(const std::string& text, LayerConfig::Phase phase = LayerCon
     for (const Source& input : node.inputs) {
       summary += separator + (input.is_net_input ? net.message->input(input.index).name()
                                                  : graph->nodes[input.index].config->name());
+      if (input.output > 0) summary += ":" + std::to_string(input.output);
       separator = ",";
     }
   }
   return summary;
 }
 
-constexpr char kInputs[] = "input { name: 'image' } input { name: 'label' }\n";
-
-TEST(Graph, EachLayerFollowsTheOneAbove) {
-  EXPECT_EQ(Summary(std::string(kInputs) +
-                    "layer { name: 'a' relu {} } layer { name: 'b' relu {} }"
-                    "layer { name: 'loss' input: ['b', 'label'] softmax_cross_entropy {} }"
-                    "layer { name: 'c' relu {} }"),
-            "a<image b<a loss<b,label c<loss");
+// Layers below the inputs "image" and "label", hence from line 2.
+struct Case {
+  std::string layers, summary;
+  LayerConfig::Phase phase = LayerConfig::TRAIN;
+};
+void Expect(const std::vector<Case>& cases) {
+  for (const Case& c : cases) EXPECT_EQ(Summary(kInputs + c.layers, c.phase), c.summary);
 }
 
-TEST(Graph, OrderIsThatOfTheFileWhereEdgesAllow) {
-  EXPECT_EQ(Summary(std::string(kInputs) + "layer { name: 'd' input: 'a' relu {} }"
-                                           "layer { name: 'c' input: 'label' relu {} }"
-                                           "layer { name: 'b' input: 'image' relu {} }"
-                                           "layer { name: 'a' input: 'b' relu {} }"),
-            "c<label b<image a<b d<a");
-}
-
-TEST(Graph, TheSameInputTwice) {
-  EXPECT_EQ(Summary(std::string(kInputs) + "layer { name: 'b' input: ['a', 'a'] relu {} }"
-                                           "layer { name: 'a' input: 'image' relu {} }"),
-            "a<image b<a,a");
-}
-
-TEST(Graph, OutputsByNumber) {
-  const Parsed<NetConfig> net = Net(std::string(kInputs) +
-                                    "layer { name: 'a' input: 'image' split {} }"
-                                    "layer { name: 'b' input: ['a:2', 'a', 'a:0'] add {} }");
-  const auto graph = BuildGraph(net, LayerConfig::TRAIN);
-  ASSERT_TRUE(graph.ok()) << graph.status();
-  std::vector<int> outputs;
-  for (const Source& source : graph->nodes[1].inputs) outputs.push_back(source.output);
-  EXPECT_EQ(outputs, (std::vector<int>{2, 0, 0}));
-  for (const char* bad : {"a:", "a:x", "a:-1", "a:1:0", "a:10000"}) {
-    EXPECT_EQ(Summary(std::string(kInputs) + "layer { name: 'a' input: 'image' split {} }\n" +
-                      "layer { name: 'b' input: '" + bad + "' relu {} }"),
-              std::string("n:3:19: layer \"b\": input \"") + bad +
-                  "\": expected NAME, or NAME:K with K the number of one of its outputs");
-  }
-  EXPECT_EQ(Summary(std::string(kInputs) + "layer { name: 'b' input: 'image:1' relu {} }"),
-            "n:2:19: layer \"b\": input \"image:1\": \"image\" is an input of the net, not a layer "
-            "with several outputs");
+TEST(Graph, OrderAndInputs) {
+  Expect({
+      // Each follows the one above.
+      {"layer { name: 'a' relu {} } layer { name: 'b' relu {} }"
+       "layer { name: 'loss' input: ['b', 'label'] softmax_cross_entropy {} }"
+       "layer { name: 'c' relu {} }",
+       "a<image b<a loss<b,label c<loss"},
+      // The order is that of the file where the edges allow it.
+      {"layer { name: 'd' input: 'a' relu {} } layer { name: 'c' input: 'label' relu {} }"
+       "layer { name: 'b' input: 'image' relu {} } layer { name: 'a' input: 'b' relu {} }",
+       "c<label b<image a<b d<a"},
+      {"layer { name: 'b' input: ['a', 'a'] relu {} } layer { name: 'a' input: 'image' relu {} }",
+       "a<image b<a,a"},
+      {"layer { name: 'a' input: 'image' split {} } layer { name: 'b' input: ['a:2', 'a', 'a:0'] "
+       "add {} }",
+       "a<image b<a:2,a,a"},
+  });
 }
 
 TEST(Graph, Phases) {
-  const std::string text = std::string(kInputs) +
-                           "layer { name: 'a' phase: TEST relu {} }"
-                           "layer { name: 'b' relu {} }"
-                           "layer { name: 'drop' phase: TRAIN dropout {} }"
-                           "layer { name: 'c' relu {} }"
-                           "layer { name: 'd' input: 'b' phase: TEST relu {} }";
-  EXPECT_EQ(Summary(text, LayerConfig::TRAIN), "b<image drop<b c<drop");
-  EXPECT_EQ(Summary(text, LayerConfig::TEST), "a<image b<a c<b d<b");
+  const std::string text =
+      "layer { name: 'a' phase: TEST relu {} } layer { name: 'b' relu {} }"
+      "layer { name: 'drop' phase: TRAIN dropout {} } layer { name: 'c' relu {} }"
+      "layer { name: 'd' input: 'b' phase: TEST relu {} }";
+  const std::string of_the_other =
+      "layer { name: 'drop' phase: TRAIN dropout {} }\nlayer { name: 'c' input: 'drop' relu {} }";
+  Expect({
+      {text, "b<image drop<b c<drop", LayerConfig::TRAIN},
+      {text, "a<image b<a c<b d<b", LayerConfig::TEST},
+      {"layer { name: 'a' phase: TRAIN relu {} }", "", LayerConfig::TEST},
+      {of_the_other, "drop<image c<drop", LayerConfig::TRAIN},
+      {of_the_other,
+       "n:3:19: layer \"c\": input \"drop\" is a layer of phase TRAIN only and does not exist in "
+       "phase TEST",
+       LayerConfig::TEST},
+  });
 }
 
-TEST(Graph, APhaseWithoutLayersIsEmpty) {
-  EXPECT_EQ(Summary("layer { name: 'a' phase: TRAIN relu {} }", LayerConfig::TEST), "");
-}
-
-TEST(Graph, InputOfTheOtherPhase) {
-  const std::string text = std::string(kInputs) +
-                           "layer { name: 'drop' phase: TRAIN dropout {} }\n"
-                           "layer { name: 'c' input: 'drop' relu {} }";
-  EXPECT_EQ(Summary(text, LayerConfig::TRAIN), "drop<image c<drop");
-  EXPECT_EQ(Summary(text, LayerConfig::TEST),
-            "n:3:19: layer \"c\": input \"drop\" is a layer of phase TRAIN only and does not exist "
-            "in phase TEST");
-}
-
-TEST(Graph, UnknownInput) {
-  EXPECT_EQ(Summary(std::string(kInputs) + "layer { name: 'conv1' relu {} }\n"
-                                           "layer { name: 'b' input: 'conv2' relu {} }"),
-            "n:3:19: layer \"b\": unknown input \"conv2\"; did you mean \"conv1\"?");
-  EXPECT_EQ(Summary(std::string(kInputs) + "layer { name: 'conv1'\n input: 'image'\n input: "
-                                           "'elsewhere' relu {} }"),
-            "n:4:2: layer \"conv1\": unknown input \"elsewhere\"; choose from image, label, conv1");
-}
-
-TEST(Graph, NoInputAtAll) {
-  EXPECT_EQ(Summary("\n layer { name: 'a' relu {} }"),
+TEST(Graph, Errors) {
+  for (const std::string bad : {"a:", "a:x", "a:-1", "a:1:0", "a:10000"}) {
+    Expect({{"layer { name: 'a' input: 'image' split {} }\nlayer { name: 'b' input: '" + bad +
+                 "' relu {} }",
+             "n:3:19: layer \"b\": input \"" + bad +
+                 "\": expected NAME, or NAME:K with K the number of one of its outputs"}});
+  }
+  Expect({
+      {"layer { name: 'b' input: 'image:1' relu {} }",
+       "n:2:19: layer \"b\": input \"image:1\": \"image\" is an input of the net, not a layer with "
+       "several outputs"},
+      {"layer { name: 'conv1' relu {} }\nlayer { name: 'b' input: 'conv2' relu {} }",
+       "n:3:19: layer \"b\": unknown input \"conv2\"; did you mean \"conv1\"?"},
+      {"layer { name: 'conv1'\n input: 'image'\n input: 'elsewhere' relu {} }",
+       "n:4:2: layer \"conv1\": unknown input \"elsewhere\"; choose from image, label, conv1"},
+      {"layer { name: 'a' input: ['image', 'a'] relu {} }",
+       "n:2:19: layer \"a\": takes its own output as input"},
+      {"layer { name: 'a' input: 'b' relu {} }\nlayer { name: 'b' input: 'a' relu {} }",
+       "n:2:19: layer \"a\": cycle: \"a\" -> \"b\" -> \"a\""},
+      // The layers before and behind a cycle are not of it; the last waits for it, and is first in
+      // the file.
+      {"layer { name: 'behind' input: 'z' relu {} }\n"
+       "layer { name: 'before' input: 'image' relu {} }\n"
+       "layer { name: 'x' input: ['before', 'z'] relu {} }\n"
+       "layer { name: 'y' relu {} }\n"
+       "layer { name: 'z' relu {} }\n",
+       "n:4:19: layer \"x\": cycle: \"x\" -> \"y\" -> \"z\" -> \"x\""},
+  });
+  EXPECT_EQ(Summary("\n layer { name: 'a' relu {} }", LayerConfig::TRAIN),
             "n:2:2: layer \"a\": nothing to take as input: no layer above it, and the net has no "
             "input; write input { name: \"image\" dims: 28 dims: 28 dims: 1 }");
-}
-
-TEST(Graph, Cycles) {
-  EXPECT_EQ(Summary(std::string(kInputs) + "layer { name: 'a' input: ['image', 'a'] relu {} }"),
-            "n:2:19: layer \"a\": takes its own output as input");
-  EXPECT_EQ(Summary(std::string(kInputs) + "layer { name: 'a' input: 'b' relu {} }\n"
-                                           "layer { name: 'b' input: 'a' relu {} }"),
-            "n:2:19: layer \"a\": cycle: \"a\" -> \"b\" -> \"a\"");
-  // The layers before and behind a cycle are not of it; the last waits for it, and is first in the
-  // file.
-  EXPECT_EQ(Summary(std::string(kInputs) + "layer { name: 'behind' input: 'z' relu {} }\n"
-                                           "layer { name: 'before' input: 'image' relu {} }\n"
-                                           "layer { name: 'x' input: ['before', 'z'] relu {} }\n"
-                                           "layer { name: 'y' relu {} }\n"
-                                           "layer { name: 'z' relu {} }\n"),
-            "n:4:19: layer \"x\": cycle: \"x\" -> \"y\" -> \"z\" -> \"x\"");
 }
 
 // Random acyclic nets, their layers shuffled in the file.
@@ -188,40 +171,6 @@ TEST(Graph, RandomNetsAreSortedAndStable) {
     }
     EXPECT_TRUE(waiting.empty());
   }
-}
-
-// Deep, and each layer used by all later ones; in the file's order and in the worst one.
-TEST(Graph, AThousandLayers) {
-  constexpr int kLayers = 1000;
-  for (const bool reversed : {false, true}) {
-    std::vector<std::string> texts;
-    for (int i = 0; i < kLayers; ++i) {
-      std::string text = "layer { name: 'l" + std::to_string(i) + "' relu {} input: ";
-      text += i == 0 ? "'image'"
-                     : "['l" + std::to_string(i - 1) + "', 'l" + std::to_string(i / 2) + "']";
-      if (i == 1) text.replace(text.find("'l0', 'l0'"), 10, "'l0', 'image'");
-      texts.push_back(text + " }\n");
-    }
-    if (reversed) std::reverse(texts.begin(), texts.end());
-    const Parsed<NetConfig> net =
-        Net(std::accumulate(texts.begin(), texts.end(), std::string(kInputs)));
-    const auto graph = BuildGraph(net, LayerConfig::TEST);
-    ASSERT_TRUE(graph.ok()) << graph.status();
-    for (int i = 0; i < kLayers; ++i) {
-      ASSERT_EQ(graph->nodes[i].config->name(), "l" + std::to_string(i));
-    }
-  }
-}
-
-TEST(Graph, ALongCycleIsNamedInOrder) {
-  std::string text = kInputs, expected = "n:2:17: layer \"l0\": cycle: ";
-  for (int i = 0; i < 1000; ++i) {
-    const std::string name = "l" + std::to_string(i);
-    text += "layer { name: '" + name + "'" + (i == 0 ? "input: 'l999'" : "") + " relu {} }\n";
-    expected += "\"" + name + "\" -> ";
-  }
-  text.replace(text.find("'l0'input"), 4, "'l0' ");
-  EXPECT_EQ(Summary(text), "n:2:20" + expected.substr(6) + "\"l0\"");
 }
 
 }  // namespace
