@@ -324,6 +324,7 @@ TEST(SourceMap, KnowsOnlyItsMessages) {
   const std::vector<LayerConfig> layers(3);
   SourceMap source("f");
   source.AddMessage(layers[1], 2, 3);
+  EXPECT_EQ(source.Where(layers[2]), "f");
   source.Add(layers[1], "input", 1, 4, 5);
   EXPECT_EQ(source.Where(layers[0]), "f");
   EXPECT_EQ(source.Where(layers[2]), "f");
@@ -332,13 +333,6 @@ TEST(SourceMap, KnowsOnlyItsMessages) {
   EXPECT_EQ(source.Where(layers[1], "input", 2), "f:4:5");
   EXPECT_EQ(source.Where(layers[1], "inputs", 1), "f:2:3");
   EXPECT_EQ(source.Where(layers[1], "name"), "f:2:3");
-}
-
-TEST(SourceMap, AMessageWithoutFieldsLendsNothingToTheNext) {
-  const std::vector<LayerConfig> layers(2);
-  SourceMap source("f");
-  source.AddMessage(layers[0], 2, 3);
-  EXPECT_EQ(source.Where(layers[1]), "f");
 }
 
 TEST(NetFile, OnlyTextOfSomeSize) {
