@@ -1,4 +1,4 @@
-// Arrays as numpy and others write them; IDX itself: dataset_test.
+// Arrays as numpy and others write them; what IDX holds: dataset_test.
 #include "engine/data/tensors/array_file.h"
 
 #include <gmock/gmock.h>
@@ -174,8 +174,8 @@ TEST_F(ArrayFileTest, SaysWhatIsWrong) {
             absl::StatusCode::kNotFound);
 }
 
-// Whatever a header claims.
-TEST_F(ArrayFileTest, NoHeaderIsAMemoryBomb) {
+// Memory is made for what the header says and the file holds, whatever either claims alone.
+TEST_F(ArrayFileTest, NoFileIsAMemoryBomb) {
   rusage before;
   getrusage(RUSAGE_SELF, &before);
   for (const char* shape :
@@ -190,15 +190,28 @@ TEST_F(ArrayFileTest, NoHeaderIsAMemoryBomb) {
   long_header[6] = 2;
   EXPECT_EQ(Error(long_header + "\xff\x7f" + std::string(100, ' ')),
             "expected a .npy file; its header is too long for one");
+  EXPECT_EQ(Error(Gzip(Idx({1u << 30, 1, 1}, "abc"))),
+            "extents [1073741824, 1, 1] make 1073741840 bytes, but the file ends after 19");
+  std::string bomb = Gzip(Idx({3, 2, 2}, ""));
+  const std::string mebibyte = Gzip(std::string(1 << 20, '\0'));
+  for (int i = 0; i < 512; ++i) bomb += mebibyte;
+  EXPECT_EQ(Error(bomb), "extents [3, 2, 2] make 28 bytes, but more follow");
   rusage after;
   getrusage(RUSAGE_SELF, &after);
   EXPECT_LT((after.ru_maxrss - before.ru_maxrss) << 10, 64 << 20);
+
+  const std::string sparse = Idx({1u << 30, 1u << 6, 1u << 6}, "");
+  WriteBytes(folder_ / "a", sparse);
+  std::filesystem::resize_file(folder_ / "a", sparse.size() + (uint64_t{1} << 42));
+  EXPECT_EQ(ReadArray({.path = folder_ / "a"}).status().code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(ArrayFileTest, EveryTruncationIsFound) {
   const std::string npy = Npy("<f4", "(3, 2)", RandomBytes(24, 3));
   for (const auto& [file, entry] :
-       {std::pair(npy, ""), std::pair(Gzip(npy), ""), std::pair(Zip("x.npy", npy), "x")}) {
+       {std::pair(Idx({3, 2, 2}, "abcdefghijkl"), ""), std::pair(npy, ""), std::pair(Gzip(npy), ""),
+        std::pair(Zip("x.npy", npy), "x")}) {
     ASSERT_TRUE(Read(file, entry).ok());
     for (size_t size = 0; size < file.size(); ++size) {
       EXPECT_FALSE(Error(file.substr(0, size), entry).empty()) << size;
