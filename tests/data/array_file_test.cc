@@ -11,7 +11,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "engine/data/tensors/tensor_file.h"
 #include "tests/data/array_bytes.h"
 #include "tests/data/temp_folder.h"
 
@@ -84,22 +83,6 @@ TEST_F(ArrayFileTest, ReadsEveryType) {
       EXPECT_EQ(array->bytes, c.expected) << c.type;
     }
   }
-}
-
-// What the other half of this room writes.
-TEST_F(ArrayFileTest, ReadsWhatWriteNpzWrites) {
-  std::vector<float> values(24);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
-  int64_t one = 1;
-  const NamedTensor tensors[] = {{"x", {values.data(), {4, 3, 2}, DType::kF32}},
-                                 {"y", {&one, {1}, DType::kI64}}};
-  ASSERT_TRUE(WriteNpz(folder_ / "z.npz", tensors).ok());
-  const auto x = ReadArray({.path = folder_ / "z.npz", .entry = "x"});
-  ASSERT_TRUE(x.ok()) << x.status();
-  EXPECT_EQ(x->bytes, BytesOf(values));
-  const auto y = ReadArray({.path = folder_ / "z.npz", .entry = "y"});
-  ASSERT_TRUE(y.ok()) << y.status();
-  EXPECT_EQ(y->bytes, BytesOf<int32_t>({1}));
 }
 
 TEST_F(ArrayFileTest, LiteralsMayBeWrittenOtherwise) {

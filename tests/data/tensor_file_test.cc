@@ -238,14 +238,6 @@ TEST(SafetensorsTest, TheReaderTakesNothingUnexpected) {
   EXPECT_THAT(message(std::string(3000000, '[')), HasSubstr("an array at"));
 }
 
-TEST(SafetensorsTest, NamesTheFileThatIsMissing) {
-  TempFolder folder;
-  const absl::Status status = TensorFile::Read(folder / "none").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(folder / "none"));
-  EXPECT_FALSE(TensorFile::Read(folder.path()).ok());
-}
-
 // Whatever byte changes, in the header or in the data, the tensors are the same or refused.
 TEST(SafetensorsTest, NoChangedByteGoesUnnoticed) {
   TempFolder folder;
