@@ -112,104 +112,73 @@ absl::StatusOr<std::vector<double>> ParseScales(const std::string& file, const s
   return scales;
 }
 
-// What the chunks of the shots hold, and then a blank chunk.
-class Chunks {
- public:
-  Chunks(const std::vector<Shot>& shots, const ShotsConfig& config)
-      : shots_(shots), config_(config), length_(config.length()) {
-    for (const Shot& shot : shots) {
-      counts_.push_back((static_cast<int64_t>(shot.time.size()) + length_ - 1) / length_);
-      stored_ += counts_.back();
-    }
-    ++stored_;  // the blank one
+// Adds the arrays of the shots in chunks, and then of a blank chunk.
+absl::Status AddChunks(const std::vector<Shot>& shots, const std::vector<double>& scales,
+                       const ShotsConfig& config, const std::string& folder,
+                       MemoryDataset& dataset) {
+  const int64_t length = config.length();
+  std::vector<int64_t> chunks, begins;  // of each shot: how many, and its first row of all times
+  int64_t stored = 0;
+  for (const Shot& shot : shots) {
+    begins.push_back(stored * length);
+    chunks.push_back((static_cast<int64_t>(shot.time.size()) + length - 1) / length);
+    stored += chunks.back();
   }
-
-  const std::vector<int64_t>& counts() const { return counts_; }
-  uint64_t bytes() const {
-    uint64_t values = 3;  // target, reset, remaining
-    for (const ShotSignal& signal : shots_[0].signals)
-      values += static_cast<uint64_t>(signal.points);
-    return values * sizeof(float) * static_cast<uint64_t>(stored_) * static_cast<uint64_t>(length_);
-  }
+  ++stored;             // the blank one
+  uint64_t values = 3;  // target, reset, remaining
+  for (const ShotSignal& signal : shots[0].signals) values += static_cast<uint64_t>(signal.points);
+  RETURN_IF_ERROR(CheckFitsMemory(folder, values * sizeof(float) * static_cast<uint64_t>(stored) *
+                                              static_cast<uint64_t>(length)));
 
   // Signals first to last - 1, side by side.
-  HostArray Signals(size_t first, size_t last, const std::vector<double>& scales) const {
+  const auto scaled = [&](size_t first, size_t last) {
     int64_t width = 0;
-    for (size_t i = first; i < last; ++i) width += shots_[0].signals[i].points;
-    HostArray array = NewArray<float>(stored_, {length_, width});
-    ForEachShot([&](const Shot& shot, int64_t row) {
+    for (size_t i = first; i < last; ++i) width += shots[0].signals[i].points;
+    HostArray array = NewArray<float>(stored, {length, width});
+    for (size_t s = 0; s < shots.size(); ++s) {
       int64_t column = 0;
       for (size_t i = first; i < last; ++i) {
-        const ShotSignal& signal = shot.signals[i];
+        const ShotSignal& signal = shots[s].signals[i];
         for (size_t v = 0; v < signal.values.size(); ++v) {
           const auto t = static_cast<int64_t>(v) / signal.points;
           const auto point = static_cast<int64_t>(v) % signal.points;
           const double x = static_cast<double>(signal.values[v]) / scales[i];
-          ElementsOf<float>(array)[(row + t) * width + column + point] =
-              static_cast<float>(std::clamp(x, -config_.clip(), config_.clip()));
+          ElementsOf<float>(array)[(begins[s] + t) * width + column + point] =
+              static_cast<float>(std::clamp(x, -config.clip(), config.clip()));
         }
         column += signal.points;
       }
-    });
+    }
     return array;
+  };
+  const auto signals = static_cast<size_t>(config.signal_size());
+  const std::vector<std::string> names = NamesOf(config);
+  if (signals > 0) RETURN_IF_ERROR(dataset.Add("signals", folder, scaled(0, signals)));
+  for (size_t i = signals; i < names.size(); ++i) {
+    RETURN_IF_ERROR(dataset.Add(names[i], folder, scaled(i, i + 1)));
   }
 
-  HostArray Targets() const {
-    HostArray array = NewArray<int32_t>(stored_, {length_});
-    std::fill_n(ElementsOf<int32_t>(array), stored_ * length_, kIgnored);
-    ForEachTime([&](const Shot& shot, size_t t, int64_t row) {
-      ElementsOf<int32_t>(array)[row] =
-          IsAtMost(shot.event - shot.time[t], config_.warning()) ? 1 : 0;
-    });
-    return array;
-  }
-
-  HostArray Remaining() const {
-    HostArray array = NewArray<float>(stored_, {length_});
-    std::fill_n(ElementsOf<float>(array), stored_ * length_, kBeyond);
-    ForEachTime([&](const Shot& shot, size_t t, int64_t row) {
-      const double remaining = std::min<double>(kNever, shot.event - shot.time[t]);
-      ElementsOf<float>(array)[row] = static_cast<float>(remaining);
-    });
-    return array;
-  }
-
-  HostArray Resets() const {
-    HostArray array = NewArray<int32_t>(stored_, {length_});
-    ForEachShot([&](const Shot&, int64_t row) { ElementsOf<int32_t>(array)[row] = 1; });
-    return array;
-  }
-
-  HostArray Lengths() const {
-    HostArray array = NewArray<int32_t>(stored_, {});
-    ForEachTime(
-        [&](const Shot&, size_t, int64_t row) { ++ElementsOf<int32_t>(array)[row / length_]; });
-    return array;
-  }
-
- private:
-  // With the number of its first time among those of all chunks.
-  template <typename Use>
-  void ForEachShot(const Use& use) const {
-    int64_t row = 0;
-    for (size_t s = 0; s < shots_.size(); ++s) {
-      use(shots_[s], row);
-      row += counts_[s] * length_;
+  HostArray target = NewArray<int32_t>(stored, {length}), reset = target,
+            remaining = NewArray<float>(stored, {length}), lengths = NewArray<int32_t>(stored, {});
+  std::fill_n(ElementsOf<int32_t>(target), stored * length, kIgnored);
+  std::fill_n(ElementsOf<float>(remaining), stored * length, kBeyond);
+  for (size_t s = 0; s < shots.size(); ++s) {
+    int64_t at = begins[s];
+    ElementsOf<int32_t>(reset)[at] = 1;
+    for (const double time : shots[s].time) {
+      const double until = shots[s].event - time;
+      ElementsOf<int32_t>(target)[at] = IsAtMost(until, config.warning()) ? 1 : 0;
+      ElementsOf<float>(remaining)[at] = static_cast<float>(std::min<double>(kNever, until));
+      ++ElementsOf<int32_t>(lengths)[at++ / length];
     }
   }
-  template <typename Use>
-  void ForEachTime(const Use& use) const {
-    ForEachShot([&](const Shot& shot, int64_t row) {
-      for (size_t t = 0; t < shot.time.size(); ++t) use(shot, t, row + static_cast<int64_t>(t));
-    });
-  }
-
-  const std::vector<Shot>& shots_;
-  const ShotsConfig& config_;
-  const int64_t length_;
-  std::vector<int64_t> counts_;
-  int64_t stored_ = 0;
-};
+  RETURN_IF_ERROR(dataset.Add("target", folder, std::move(target)));
+  RETURN_IF_ERROR(dataset.Add("remaining", folder, std::move(remaining)));
+  RETURN_IF_ERROR(dataset.Add("reset", folder, std::move(reset), /*reset=*/true));
+  RETURN_IF_ERROR(dataset.Add("length", folder, std::move(lengths)));
+  dataset.SetSequences(std::move(chunks));
+  return absl::OkStatus();
+}
 
 // Two arrays would feed one input.
 absl::Status CheckNames(const ShotsConfig& config) {
@@ -239,22 +208,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenShots(const SeriesSource& source) {
   const std::string scales_file = config.has_scales() ? source.Resolve(config.scales()) : fit.name;
   ASSIGN_OR_RETURN(const std::vector<double> scales, ParseScales(scales_file, fit.text, config));
 
-  const Chunks chunks(shots, config);
-  RETURN_IF_ERROR(CheckFitsMemory(folder, chunks.bytes()));
   auto dataset = std::make_unique<MemoryDataset>();
-  const auto signals = static_cast<size_t>(config.signal_size());
-  const std::vector<std::string> names = NamesOf(config);
-  if (signals > 0) {
-    RETURN_IF_ERROR(dataset->Add("signals", folder, chunks.Signals(0, signals, scales)));
-  }
-  for (size_t i = signals; i < scales.size(); ++i) {
-    RETURN_IF_ERROR(dataset->Add(names[i], folder, chunks.Signals(i, i + 1, scales)));
-  }
-  RETURN_IF_ERROR(dataset->Add("target", folder, chunks.Targets()));
-  RETURN_IF_ERROR(dataset->Add("remaining", folder, chunks.Remaining()));
-  RETURN_IF_ERROR(dataset->Add("reset", folder, chunks.Resets(), /*reset=*/true));
-  RETURN_IF_ERROR(dataset->Add("length", folder, chunks.Lengths()));
-  dataset->SetSequences(chunks.counts());
+  RETURN_IF_ERROR(AddChunks(shots, scales, config, folder, *dataset));
   dataset->SetFit(std::move(fit));
   dataset->AddNote(left_out);
   return dataset;
