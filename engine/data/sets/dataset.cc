@@ -19,44 +19,26 @@ constexpr const char* kMade[] = {
     "test_text.npy",  "test_next.npy",  "bible_train.txt", "bible_test.txt", "shots/train",
     "shots/test",     "reviews/train",  "reviews/test"};
 
-struct NamedFile {
-  std::string input;
-  ArrayFile file;
-};
-
-std::vector<NamedFile> FilesOf(const SeriesSource& source) {
-  const DataConfig& data = source.data;
+absl::StatusOr<std::unique_ptr<Dataset>> Open(const SeriesSource& source) {
   const DatasetConfig& config = source.set();
-  std::vector<NamedFile> files;
+  if (config.has_text()) return OpenText(source);
+  if (config.has_reviews()) return OpenReviews(source);
+  if (config.has_shots()) return OpenShots(source);
+  auto dataset = std::make_unique<MemoryDataset>();
+  const auto add = [&](const std::string& input, ArrayFile file) -> absl::Status {
+    file.path = source.Resolve(file.path);
+    ASSIGN_OR_RETURN(HostArray array, ReadArray(file));
+    return dataset->Add(input, NameOf(file), std::move(array));
+  };
   if (config.has_idx()) {
     const IdxConfig& idx = config.idx();
-    files.push_back({data.image_input(),
-                     {.path = source.Resolve(idx.images()), .least_rank = 3, .most_rank = 4}});
-    files.push_back({data.label_input(),
-                     {.path = source.Resolve(idx.labels()), .least_rank = 1, .most_rank = 1}});
+    RETURN_IF_ERROR(
+        add(source.data.image_input(), {.path = idx.images(), .least_rank = 3, .most_rank = 4}));
+    RETURN_IF_ERROR(
+        add(source.data.label_input(), {.path = idx.labels(), .least_rank = 1, .most_rank = 1}));
   }
   for (const ArrayConfig& array : config.arrays().array()) {
-    files.push_back(
-        {array.input(), {.path = source.Resolve(array.file()), .entry = array.entry()}});
-  }
-  return files;
-}
-
-absl::StatusOr<std::unique_ptr<Dataset>> Open(const SeriesSource& source) {
-  switch (source.set().source_case()) {
-    case DatasetConfig::kText:
-      return OpenText(source);
-    case DatasetConfig::kReviews:
-      return OpenReviews(source);
-    case DatasetConfig::kShots:
-      return OpenShots(source);
-    default:
-      break;
-  }
-  auto dataset = std::make_unique<MemoryDataset>();
-  for (const NamedFile& file : FilesOf(source)) {
-    ASSIGN_OR_RETURN(HostArray array, ReadArray(file.file));
-    RETURN_IF_ERROR(dataset->Add(file.input, NameOf(file.file), std::move(array)));
+    RETURN_IF_ERROR(add(array.input(), {.path = array.file(), .entry = array.entry()}));
   }
   return dataset;
 }
