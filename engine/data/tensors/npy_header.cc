@@ -69,12 +69,13 @@ class Cursor {
   std::string_view text_;
 };
 
+constexpr struct {
+  std::string_view name;
+  DType dtype;
+} kTypes[] = {{"|u1", DType::kU8},  {"<i4", DType::kI32}, {"<i8", DType::kI64},
+              {"<f2", DType::kF16}, {"<f4", DType::kF32}, {"<f8", DType::kF64}};
+
 absl::StatusOr<DType> TypeOf(const std::string& descr) {
-  constexpr struct {
-    std::string_view name;
-    DType dtype;
-  } kTypes[] = {{"u1", DType::kU8},  {"i4", DType::kI32}, {"i8", DType::kI64},
-                {"f2", DType::kF16}, {"f4", DType::kF32}, {"f8", DType::kF64}};
   const std::string shown = absl::CHexEscape(descr);
   if (!descr.empty() && descr[0] == '>') {
     return absl::InvalidArgumentError(
@@ -82,7 +83,8 @@ absl::StatusOr<DType> TypeOf(const std::string& descr) {
                      "' are big-endian; expected little-endian ones, as x.astype('<f4') has"));
   }
   for (const auto& [name, dtype] : kTypes) {
-    if (descr.size() == 3 && (descr[0] == '<' || descr[0] == '|') && descr.substr(1) == name) {
+    if (descr.size() == 3 && (descr[0] == '<' || descr[0] == '|') &&
+        name.ends_with(std::string_view(descr).substr(1))) {
       return dtype;
     }
   }
@@ -108,6 +110,11 @@ absl::StatusOr<std::vector<int64_t>> ParseShape(Cursor& text) {
 }
 
 }  // namespace
+
+std::string_view NumpyTypeOf(DType dtype) {
+  const auto type = std::ranges::find(kTypes, dtype, [](const auto& t) { return t.dtype; });
+  return type == std::end(kTypes) ? "" : type->name;
+}
 
 absl::StatusOr<NpyHeader> ParseNpyHeader(std::string_view literal) {
   NpyHeader header;

@@ -1,4 +1,5 @@
-// npy_header.h: parses a .npy file's header, a Python literal, strictly, in time of its length.
+// npy_header.h: numpy's names of types, and a parser of a .npy file's header, a Python literal.  It
+// is strict, and takes time of the header's length.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,9 @@
 #include "engine/runtime/dtype.h"
 
 namespace gyre {
+
+// numpy's name of a little-endian element type, or "".
+std::string_view NumpyTypeOf(DType dtype);
 
 struct NpyHeader {
   DType dtype = DType::kF32;

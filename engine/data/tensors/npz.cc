@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/data/files/atomic_file.h"
+#include "engine/data/tensors/npy_header.h"
 #include "engine/data/tensors/tensor_file.h"
 #include "engine/data/tensors/tensor_file_internal.h"
 #include "engine/data/tensors/zip_archive.h"
@@ -24,33 +25,12 @@ constexpr zip_uint16_t kZipTime = 0;
 // The record that ends an archive, alone: an archive without entries, which libzip does not write.
 constexpr std::string_view kEmptyArchive("PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 22);
 
-// numpy's name of a little-endian element type; empty if it has none.
-std::string NumpyTypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return "<f8";
-    case DType::kF32:
-      return "<f4";
-    case DType::kF16:
-      return "<f2";
-    case DType::kBF16:
-      return "";
-    case DType::kI32:
-      return "<i4";
-    case DType::kI64:
-      return "<i8";
-    case DType::kU8:
-      return "|u1";
-  }
-  return "";
-}
-
 // Everything of a .npy file before the elements, which then start at a multiple of 64 bytes.
-std::string NpyHeader(const Tensor& tensor) {
+std::string HeaderOf(const Tensor& tensor) {
   std::string shape;
   for (int64_t extent : tensor.shape.dims()) absl::StrAppend(&shape, extent, ", ");
   if (tensor.shape.rank() > 1) shape.resize(shape.size() - 2);  // (3, 4), but (3, ) and ()
-  std::string header = absl::StrCat("{'descr': '", NumpyTypeOf(tensor.dtype),
+  std::string header = absl::StrCat("{'descr': '", std::string(NumpyTypeOf(tensor.dtype)),
                                     "', 'fortran_order': False, 'shape': (", shape, "), }");
   constexpr size_t kPreambleBytes = 10;  // magic, version, length
   header.append(63 - (kPreambleBytes + header.size()) % 64, ' ');
@@ -110,7 +90,7 @@ absl::StatusOr<Source> BuildArchive(const std::string& path,
   zip_source_keep(memory.get());  // the archive took the reference that `memory` still frees
 
   for (const NamedTensor* tensor : tensors) {
-    headers.push_back(NpyHeader(tensor->tensor));
+    headers.push_back(HeaderOf(tensor->tensor));
     RETURN_IF_ERROR(AddTensor(path, *tensor, headers.back(), archive.get()));
   }
   if (zip_close(archive.get()) != 0) {
