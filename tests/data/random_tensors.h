@@ -54,9 +54,4 @@ class RandomTensors {
   std::vector<NamedTensor> tensors_;
 };
 
-inline std::string BytesIn(const Tensor& tensor) {
-  return tensor.bytes() == 0 ? ""
-                             : std::string(static_cast<const char*>(tensor.data), tensor.bytes());
-}
-
 }  // namespace gyre

@@ -43,7 +43,7 @@ void ExpectTensors(const TensorFile& file, const std::vector<NamedTensor>& expec
     EXPECT_EQ(reinterpret_cast<uintptr_t>(got->data) % SizeOf(got->dtype), 0u);
     EXPECT_EQ(got->dtype, want.tensor.dtype);
     EXPECT_EQ(got->shape, want.tensor.shape);
-    EXPECT_EQ(BytesIn(*got), BytesIn(want.tensor));
+    EXPECT_EQ(BytesOf(*got), BytesOf(want.tensor));
   }
   EXPECT_EQ(file.Find("none"), nullptr);
 }
@@ -328,7 +328,7 @@ TEST(SafetensorsTest, SurvivesMutatedFiles) {
       ++read;
       uint64_t sum = 0;
       for (const NamedTensor& named : file->tensors()) {
-        for (char byte : BytesIn(named.tensor)) sum += static_cast<uint8_t>(byte);
+        for (char byte : BytesOf(named.tensor)) sum += static_cast<uint8_t>(byte);
       }
       EXPECT_LT(sum, bytes.size() * 256);
     } else {
@@ -379,7 +379,7 @@ TEST(NpzTest, HoldsOneArrayATensor) {
       const std::string& npy = entries.at(named.name + ".npy");
       ASSERT_GE(npy.size(), 64 + named.tensor.bytes());
       EXPECT_EQ((npy.size() - named.tensor.bytes()) % 64, 0u);
-      EXPECT_TRUE(npy.ends_with(BytesIn(named.tensor)));
+      EXPECT_TRUE(npy.ends_with(BytesOf(named.tensor)));
     }
     ASSERT_TRUE(WriteNpz(folder / "y", tensors.Shuffled()).ok());
     EXPECT_EQ(ReadBytes(folder / "x"), ReadBytes(folder / "y"));

@@ -10,7 +10,6 @@
 #include "engine/data/files/atomic_file.h"
 #include "engine/data/tensors/npy_header.h"
 #include "engine/data/tensors/tensor_file.h"
-#include "engine/data/tensors/tensor_file_internal.h"
 #include "engine/data/tensors/zip_archive.h"
 #include "engine/runtime/check.h"
 

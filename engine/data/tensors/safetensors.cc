@@ -12,7 +12,6 @@
 #include "engine/data/files/file_reader.h"
 #include "engine/data/tensors/safetensors_header.h"
 #include "engine/data/tensors/tensor_file.h"
-#include "engine/data/tensors/tensor_file_internal.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -117,9 +116,8 @@ absl::Status WriteSafetensors(const std::string& path, std::span<const NamedTens
                               const std::map<std::string, std::string>& metadata,
                               uint32_t* crc32_of_file) {
   ASSIGN_OR_RETURN(std::vector<const NamedTensor*> sorted, SortByName(path, tensors));
-  std::stable_sort(sorted.begin(), sorted.end(), [](const NamedTensor* a, const NamedTensor* b) {
-    return SizeOf(a->tensor.dtype) > SizeOf(b->tensor.dtype);
-  });
+  std::ranges::stable_sort(sorted, std::greater(),
+                           [](const NamedTensor* named) { return SizeOf(named->tensor.dtype); });
   std::vector<SafetensorsEntry> entries;
   uint64_t end = 0;
   for (const NamedTensor* named : sorted) {
@@ -195,8 +193,7 @@ absl::StatusOr<TensorFile> TensorFile::Read(const std::string& path) {
     data = Crc32({reinterpret_cast<const char*>(to), bytes}, data);
     to += RoundUp(bytes);
   }
-  std::sort(result.tensors_.begin(), result.tensors_.end(),
-            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+  std::ranges::sort(result.tensors_, {}, &NamedTensor::name);
   RETURN_IF_ERROR(Annotate(Check(*header, data), path));
   result.metadata_ = std::move(header->metadata);
   return result;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/data/tensors/tensor_file_internal.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -13,8 +12,7 @@ absl::StatusOr<std::vector<const NamedTensor*>> SortByName(const std::string& pa
                                                            std::span<const NamedTensor> tensors) {
   std::vector<const NamedTensor*> sorted;
   for (const NamedTensor& tensor : tensors) sorted.push_back(&tensor);
-  std::sort(sorted.begin(), sorted.end(),
-            [](const NamedTensor* a, const NamedTensor* b) { return a->name < b->name; });
+  std::ranges::sort(sorted, {}, &NamedTensor::name);
   for (size_t i = 1; i < sorted.size(); ++i) {
     if (sorted[i]->name == sorted[i - 1]->name) {
       return absl::InvalidArgumentError(
@@ -31,9 +29,7 @@ std::string_view BytesOf(const Tensor& tensor) {
 }
 
 const Tensor* TensorFile::Find(std::string_view name) const {
-  const auto found = std::lower_bound(
-      tensors_.begin(), tensors_.end(), name,
-      [](const NamedTensor& tensor, std::string_view name) { return tensor.name < name; });
+  const auto found = std::ranges::lower_bound(tensors_, name, {}, &NamedTensor::name);
   return found != tensors_.end() && found->name == name ? &found->tensor : nullptr;
 }
 

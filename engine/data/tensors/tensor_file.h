@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -35,6 +36,14 @@ absl::StatusOr<uint32_t> Crc32ByHeader(const std::string& path);
 // Errors: InvalidArgument for a repeated name or BF16, which numpy lacks, and those of
 // WriteFileAtomically.
 absl::Status WriteNpz(const std::string& path, std::span<const NamedTensor> tensors);
+
+// For both writers: the tensors in name order, as pointers into `tensors`.
+// Errors: InvalidArgument, beginning with path, for a repeated name.
+absl::StatusOr<std::vector<const NamedTensor*>> SortByName(const std::string& path,
+                                                           std::span<const NamedTensor> tensors);
+
+// The elements as bytes.  Empty for a tensor without elements.
+std::string_view BytesOf(const Tensor& tensor);
 
 class TensorFiles;
 

@@ -75,7 +75,7 @@ void ExpectTensors(const TensorFile& file, const std::vector<NamedTensor>& expec
     ASSERT_NE(got, nullptr) << want.name;
     EXPECT_EQ(got->shape, want.tensor.shape);
     EXPECT_EQ(got->dtype, want.tensor.dtype);
-    EXPECT_EQ(BytesIn(*got), BytesIn(want.tensor));
+    EXPECT_EQ(BytesOf(*got), BytesOf(want.tensor));
   }
 }
 
