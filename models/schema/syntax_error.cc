@@ -3,8 +3,8 @@
 #include "models/schema/syntax_error.h"
 
 #include <cstddef>
-#include <cstdint>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -15,6 +15,8 @@
 #include "absl/strings/strip.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/message.h"
+#include "google/protobuf/text_format.h"
 #include "models/schema/describe.h"
 #include "models/schema/first_error.h"
 #include "models/schema/net.pb.h"
@@ -25,7 +27,6 @@ namespace gyre {
 namespace {
 
 using google::protobuf::Descriptor;
-using google::protobuf::EnumDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::io::Tokenizer;
 using Token = Tokenizer::Token;
@@ -220,74 +221,25 @@ class Reader {
     return status;
   }
 
-  // Consumes the value if it is one for `field`; otherwise stays.
+  // Consumes the value if protobuf takes it for `field`; otherwise stays.
   bool ReadScalar(const FieldDescriptor& field) {
-    const size_t start = at_;
-    const bool negative = TryConsume("-");
-    const Token& value = Now();
-    bool good = false;
-    switch (field.cpp_type()) {
-      case FieldDescriptor::CPPTYPE_INT32:
-        good = IsInteger(value, uint64_t{INT32_MAX} + (negative ? 1 : 0));
-        break;
-      case FieldDescriptor::CPPTYPE_INT64:
-        good = IsInteger(value, uint64_t{INT64_MAX} + (negative ? 1 : 0));
-        break;
-      case FieldDescriptor::CPPTYPE_UINT32:
-        good = !negative && IsInteger(value, UINT32_MAX);
-        break;
-      case FieldDescriptor::CPPTYPE_UINT64:
-        good = !negative && IsInteger(value, UINT64_MAX);
-        break;
-      case FieldDescriptor::CPPTYPE_DOUBLE:
-      case FieldDescriptor::CPPTYPE_FLOAT:
-        good = value.type == Tokenizer::TYPE_INTEGER || value.type == Tokenizer::TYPE_FLOAT ||
-               (value.type == Tokenizer::TYPE_IDENTIFIER &&
-                (absl::EqualsIgnoreCase(value.text, "inf") ||
-                 absl::EqualsIgnoreCase(value.text, "infinity") ||
-                 absl::EqualsIgnoreCase(value.text, "nan")));
-        break;
-      case FieldDescriptor::CPPTYPE_BOOL:
-        good = !negative && (IsInteger(value, 1) || value.text == "true" || value.text == "True" ||
-                             value.text == "t" || value.text == "false" || value.text == "False" ||
-                             value.text == "f");
-        break;
-      case FieldDescriptor::CPPTYPE_ENUM:
-        good = IsEnumerator(*field.enum_type(), value, negative);
-        break;
-      case FieldDescriptor::CPPTYPE_STRING:
-        good = !negative && value.type == Tokenizer::TYPE_STRING;
-        // Adjacent strings are one.
-        while (good && tokens_[at_ + 1].type == Tokenizer::TYPE_STRING) Advance();
-        break;
-      case FieldDescriptor::CPPTYPE_MESSAGE:
-        break;
+    size_t end = at_ + (Now().text == "-" ? 2 : 1);
+    // Adjacent strings are one.
+    while (Now().type == Tokenizer::TYPE_STRING && tokens_[end].type == Tokenizer::TYPE_STRING) {
+      ++end;
     }
-    if (good) {
-      Advance();
-    } else {
-      at_ = start;
-    }
-    return good;
-  }
-
-  static bool IsInteger(const Token& token, uint64_t most) {
-    uint64_t value = 0;
-    return token.type == Tokenizer::TYPE_INTEGER &&
-           Tokenizer::ParseInteger(token.text, most, &value);
-  }
-
-  static bool IsEnumerator(const EnumDescriptor& choices, const Token& token, bool negative) {
-    if (token.type == Tokenizer::TYPE_IDENTIFIER) {
-      return !negative && choices.FindValueByName(token.text) != nullptr;
-    }
-    uint64_t number = 0;
-    if (token.type != Tokenizer::TYPE_INTEGER ||
-        !Tokenizer::ParseInteger(token.text, INT32_MAX, &number)) {
-      return false;
-    }
-    const int value = static_cast<int>(number);
-    return choices.FindValueByNumber(negative ? -value : value) != nullptr;
+    std::string value;
+    for (size_t i = at_; i < end; ++i) absl::StrAppend(&value, tokens_[i].text, " ");
+    const std::unique_ptr<google::protobuf::Message> message(
+        google::protobuf::MessageFactory::generated_factory()
+            ->GetPrototype(field.containing_type())
+            ->New());
+    FirstError ignored;
+    google::protobuf::TextFormat::Parser parser;
+    parser.RecordErrorsTo(&ignored);
+    if (!parser.ParseFieldValueFromString(value, &field, message.get())) return false;
+    at_ = end;
+    return true;
   }
 
   // The value of the field "name" directly in the message whose brace is tokens_[open], or "".

@@ -95,6 +95,8 @@ TEST(NetText, WrongType) {
   Expect({
       {"layer { name: \"d\" dropout { rate: 0,5 } }",
        "net:2:35: layer \"d\": expected for rate a number, got 0,5; a decimal has a point: 0.5"},
+      {"layer { name: \"d\" dropout { rate: 0x1 } }",
+       "net:2:35: layer \"d\": expected for rate a number, got 0x1"},
       {"layer { name: \"c\" conv2d { filters: 2,5 } }",
        "net:2:39: layer \"c\": expected the name of a field, got 5"},
       {"layer { name: \"c\" conv2d { filters: \"20\" } }",
