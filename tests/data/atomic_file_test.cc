@@ -56,14 +56,20 @@ class ObeyPermissions {
   __user_cap_data_struct before_[2] = {};
 };
 
-TEST(WriteFileTest, WritesWhatTheSinkGotAndNothingElse) {
-  TempFolder folder;
+struct WithFolder : testing::Test {
+  TempFolder folder_;
+};
+using WriteFileTest = WithFolder;
+using WriteFolderTest = WithFolder;
+using ReadFileTest = WithFolder;
+
+TEST_F(WriteFileTest, WritesWhatTheSinkGotAndNothingElse) {
   std::mt19937_64 random(1);
   for (size_t size : {0, 1, 4095, 4097, 1 << 22, (1 << 22) + 1, 9000001}) {
     std::string bytes(size, '\0');
     for (char& byte : bytes) byte = static_cast<char>(random());
     const absl::Status status =
-        WriteFileAtomically(folder / "x", [&](const FileSink& sink) -> absl::Status {
+        WriteFileAtomically(folder_ / "x", [&](const FileSink& sink) -> absl::Status {
           for (size_t at = 0; at < size;) {
             const size_t count = std::min<size_t>(size - at, random() % 100000);
             const absl::Status status = sink(std::string_view(bytes).substr(at, count));
@@ -73,28 +79,26 @@ TEST(WriteFileTest, WritesWhatTheSinkGotAndNothingElse) {
           return absl::OkStatus();
         });
     ASSERT_TRUE(status.ok()) << status;
-    EXPECT_EQ(ReadBytes(folder / "x"), bytes);
-    EXPECT_EQ(ReadFile(folder / "x").value(), bytes);
-    EXPECT_THAT(folder.List(), ElementsAre("x"));
+    EXPECT_EQ(ReadBytes(folder_ / "x"), bytes);
+    EXPECT_EQ(ReadFile(folder_ / "x").value(), bytes);
+    EXPECT_THAT(folder_.List(), ElementsAre("x"));
   }
 }
 
-TEST(WriteFileTest, WhatBeginsItIsGivenLast) {
-  TempFolder folder;
+TEST_F(WriteFileTest, WhatBeginsItIsGivenLast) {
   for (const size_t size : {3, 4100, 9000001}) {
     std::string bytes(size, 'x'), begin;
     const auto write = [&](const FileSink& sink) {
       begin = "abc";
       return sink(bytes);
     };
-    ASSERT_TRUE(WriteFileAtomically(folder / "x", write, &begin).ok());
-    EXPECT_EQ(ReadBytes(folder / "x"), bytes.replace(0, 3, begin));
+    ASSERT_TRUE(WriteFileAtomically(folder_ / "x", write, &begin).ok());
+    EXPECT_EQ(ReadBytes(folder_ / "x"), bytes.replace(0, 3, begin));
   }
 }
 
 // Of a file system that takes the flag for direct writes, and then refuses them or stops short.
-TEST(WriteFileTest, DirectWritesMayBeRefused) {
-  TempFolder folder;
+TEST_F(WriteFileTest, DirectWritesMayBeRefused) {
   std::string bytes(20000001, '\0');
   for (size_t i = 0; i < bytes.size(); i += 251) bytes[i] = static_cast<char>(i / 251);
   for (const bool refused : {true, false}) {
@@ -112,104 +116,99 @@ TEST(WriteFileTest, DirectWritesMayBeRefused) {
       }
       return syscall(SYS_pwrite64, fd, data, count, at);
     };
-    ASSERT_TRUE(Write(folder / "x", bytes).ok());
+    ASSERT_TRUE(Write(folder_ / "x", bytes).ok());
     on_pwrite = nullptr;
-    EXPECT_EQ(ReadBytes(folder / "x"), bytes);
+    EXPECT_EQ(ReadBytes(folder_ / "x"), bytes);
     EXPECT_LE(direct, refused ? 1 : 4);
   }
 }
 
-TEST(WriteFileTest, IsInvisibleUntilItIsWhole) {
-  TempFolder folder;
-  ASSERT_TRUE(Write(folder / "x", "old").ok());
-  const absl::Status status = WriteFileAtomically(folder / "x", [&](const FileSink& sink) {
+TEST_F(WriteFileTest, IsInvisibleUntilItIsWhole) {
+  ASSERT_TRUE(Write(folder_ / "x", "old").ok());
+  const absl::Status status = WriteFileAtomically(folder_ / "x", [&](const FileSink& sink) {
     EXPECT_TRUE(sink("new").ok());
-    EXPECT_EQ(ReadBytes(folder / "x"), "old");
+    EXPECT_EQ(ReadBytes(folder_ / "x"), "old");
     return absl::OkStatus();
   });
   ASSERT_TRUE(status.ok()) << status;
-  EXPECT_EQ(ReadBytes(folder / "x"), "new");
+  EXPECT_EQ(ReadBytes(folder_ / "x"), "new");
 }
 
-TEST(WriteFileTest, AFailureOfTheWriterLeavesTheOldFile) {
-  TempFolder folder;
-  ASSERT_TRUE(Write(folder / "x", "old").ok());
-  const absl::Status status = WriteFileAtomically(folder / "x", [&](const FileSink& sink) {
+TEST_F(WriteFileTest, AFailureOfTheWriterLeavesTheOldFile) {
+  ASSERT_TRUE(Write(folder_ / "x", "old").ok());
+  const absl::Status status = WriteFileAtomically(folder_ / "x", [&](const FileSink& sink) {
     EXPECT_TRUE(sink("half of the n").ok());
     return absl::DataLossError("no more");
   });
   EXPECT_EQ(status, absl::DataLossError("no more"));
-  EXPECT_EQ(ReadBytes(folder / "x"), "old");
-  EXPECT_THAT(folder.List(), ElementsAre("x"));
+  EXPECT_EQ(ReadBytes(folder_ / "x"), "old");
+  EXPECT_THAT(folder_.List(), ElementsAre("x"));
 }
 
-TEST(WriteFileTest, NamesThePathAndTheReason) {
-  TempFolder folder;
-  WriteBytes(folder / "file", "");
-  mkdir((folder / "sub").c_str(), 0777);
+TEST_F(WriteFileTest, NamesThePathAndTheReason) {
+  WriteBytes(folder_ / "file", "");
+  mkdir((folder_ / "sub").c_str(), 0777);
 
-  absl::Status status = Write(folder / "none/x", "1");
+  absl::Status status = Write(folder_ / "none/x", "1");
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(Message(status), HasSubstr("cannot create " + (folder / "none/x")));
+  EXPECT_THAT(Message(status), HasSubstr("cannot create " + (folder_ / "none/x")));
   EXPECT_THAT(Message(status), HasSubstr("No such file or directory"));
 
-  status = Write(folder / "file/x", "1");
+  status = Write(folder_ / "file/x", "1");
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(status), HasSubstr(folder / "file/x"));
+  EXPECT_THAT(Message(status), HasSubstr(folder_ / "file/x"));
   EXPECT_THAT(Message(status), HasSubstr("Not a directory"));
 
-  status = Write(folder / "sub", "1");
+  status = Write(folder_ / "sub", "1");
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(Message(status), HasSubstr("Is a directory"));
 
-  chmod((folder / "sub").c_str(), 0555);
+  chmod((folder_ / "sub").c_str(), 0555);
   {
     ObeyPermissions obey;
-    status = Write(folder / "sub/x", "1");
+    status = Write(folder_ / "sub/x", "1");
     EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
-    EXPECT_THAT(Message(status), HasSubstr(folder / "sub/x"));
+    EXPECT_THAT(Message(status), HasSubstr(folder_ / "sub/x"));
     EXPECT_THAT(Message(status), HasSubstr("Permission denied"));
   }
   EXPECT_FALSE(Write("/proc/x", "1").ok());
   EXPECT_FALSE(Write("", "1").ok());
-  EXPECT_THAT(folder.List(), ElementsAre("file", "sub"));
+  EXPECT_THAT(folder_.List(), ElementsAre("file", "sub"));
 }
 
-TEST(WriteFileTest, AFullDiskLeavesTheOldFile) {
-  TempFolder folder;
-  ASSERT_TRUE(Write(folder / "x", "old").ok());
+TEST_F(WriteFileTest, AFullDiskLeavesTheOldFile) {
+  ASSERT_TRUE(Write(folder_ / "x", "old").ok());
   constexpr off_t kRoom = 4096;
   on_pwrite = [](int fd, const void* data, size_t count, off_t at) -> ssize_t {
     if (at < kRoom) return syscall(SYS_pwrite64, fd, data, std::min<size_t>(count, kRoom - at), at);
     errno = ENOSPC;
     return -1;
   };
-  const absl::Status status = Write(folder / "x", std::string(10000, 'n'));
+  const absl::Status status = Write(folder_ / "x", std::string(10000, 'n'));
   on_pwrite = nullptr;
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(Message(status), HasSubstr("cannot write " + (folder / "x")));
+  EXPECT_THAT(Message(status), HasSubstr("cannot write " + (folder_ / "x")));
   EXPECT_THAT(Message(status), HasSubstr("No space left on device"));
-  EXPECT_EQ(ReadBytes(folder / "x"), "old");
-  EXPECT_THAT(folder.List(), ElementsAre("x"));
+  EXPECT_EQ(ReadBytes(folder_ / "x"), "old");
+  EXPECT_THAT(folder_.List(), ElementsAre("x"));
 }
 
-TEST(WriteFileTest, TemporariesOfEarlierProcessesAreHarmless) {
-  TempFolder folder;
-  WriteBytes(folder / "victim", "mine");
-  WriteBytes(folder / ".x.tmp-1", "another's");
-  const std::string own = folder / (".x.tmp-" + std::to_string(getpid()));
-  ASSERT_EQ(symlink((folder / "victim").c_str(), own.c_str()), 0);
-  ASSERT_TRUE(Write(folder / "x", "new").ok());
-  EXPECT_EQ(ReadBytes(folder / "victim"), "mine");
-  EXPECT_EQ(ReadBytes(folder / "x"), "new");
+TEST_F(WriteFileTest, TemporariesOfEarlierProcessesAreHarmless) {
+  WriteBytes(folder_ / "victim", "mine");
+  WriteBytes(folder_ / ".x.tmp-1", "another's");
+  const std::string own = folder_ / (".x.tmp-" + std::to_string(getpid()));
+  ASSERT_EQ(symlink((folder_ / "victim").c_str(), own.c_str()), 0);
+  ASSERT_TRUE(Write(folder_ / "x", "new").ok());
+  EXPECT_EQ(ReadBytes(folder_ / "victim"), "mine");
+  EXPECT_EQ(ReadBytes(folder_ / "x"), "new");
 
-  mkdir((folder / ".y.tmp-1").c_str(), 0777);
-  WriteBytes(folder / ".y.tmp-1/z", "");
-  WriteBytes(folder / ".hidden", "");
-  WriteBytes(folder / "y.tmp-1", "");
-  ASSERT_TRUE(RemoveTemporaries(folder.path()).ok());
-  EXPECT_THAT(folder.List(), ElementsAre(".hidden", "victim", "x", "y.tmp-1"));
-  EXPECT_EQ(RemoveTemporaries(folder / "none").code(), absl::StatusCode::kNotFound);
+  mkdir((folder_ / ".y.tmp-1").c_str(), 0777);
+  WriteBytes(folder_ / ".y.tmp-1/z", "");
+  WriteBytes(folder_ / ".hidden", "");
+  WriteBytes(folder_ / "y.tmp-1", "");
+  ASSERT_TRUE(RemoveTemporaries(folder_.path()).ok());
+  EXPECT_THAT(folder_.List(), ElementsAre(".hidden", "victim", "x", "y.tmp-1"));
+  EXPECT_EQ(RemoveTemporaries(folder_ / "none").code(), absl::StatusCode::kNotFound);
 }
 
 // Publishes a folder with two files of the same content, by two writers.
@@ -222,92 +221,88 @@ absl::Status WritePair(const std::string& path, const std::string& content) {
   return PublishFolder(staged, path);
 }
 
-TEST(WriteFolderTest, AppearsWholeAndReplaces) {
-  TempFolder folder;
+TEST_F(WriteFolderTest, AppearsWholeAndReplaces) {
   for (const char* name : {"d", "d/"}) {
     for (const char* content : {"1", "2"}) {
-      ASSERT_TRUE(WritePair(folder / name, content).ok());
-      EXPECT_EQ(ReadBytes(folder / "d/a"), content);
-      EXPECT_EQ(ReadBytes(folder / "d/sub/b"), content);
-      EXPECT_THAT(folder.List(), ElementsAre("d"));
+      ASSERT_TRUE(WritePair(folder_ / name, content).ok());
+      EXPECT_EQ(ReadBytes(folder_ / "d/a"), content);
+      EXPECT_EQ(ReadBytes(folder_ / "d/sub/b"), content);
+      EXPECT_THAT(folder_.List(), ElementsAre("d"));
     }
   }
-  mkdir((folder / "empty").c_str(), 0777);
-  ASSERT_TRUE(WritePair(folder / "empty", "3").ok());
-  EXPECT_EQ(ReadBytes(folder / "empty/a"), "3");
-  ASSERT_TRUE(PublishFolder(StageFolder(folder / "nothing", "1").value(), folder / "nothing").ok());
-  EXPECT_THAT(folder.List(), ElementsAre("d", "empty", "nothing"));
+  mkdir((folder_ / "empty").c_str(), 0777);
+  ASSERT_TRUE(WritePair(folder_ / "empty", "3").ok());
+  EXPECT_EQ(ReadBytes(folder_ / "empty/a"), "3");
+  ASSERT_TRUE(
+      PublishFolder(StageFolder(folder_ / "nothing", "1").value(), folder_ / "nothing").ok());
+  EXPECT_THAT(folder_.List(), ElementsAre("d", "empty", "nothing"));
 
-  ASSERT_TRUE(RemoveFolderAtomically(folder / "d").ok());
-  EXPECT_THAT(folder.List(), ElementsAre("empty", "nothing"));
-  EXPECT_EQ(RemoveFolderAtomically(folder / "d").code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(RemoveFolderAtomically(folder_ / "d").ok());
+  EXPECT_THAT(folder_.List(), ElementsAre("empty", "nothing"));
+  EXPECT_EQ(RemoveFolderAtomically(folder_ / "d").code(), absl::StatusCode::kNotFound);
 }
 
-TEST(WriteFolderTest, AFailureLeavesTheOldFolder) {
-  TempFolder folder;
-  ASSERT_TRUE(WritePair(folder / "d", "old").ok());
+TEST_F(WriteFolderTest, AFailureLeavesTheOldFolder) {
+  ASSERT_TRUE(WritePair(folder_ / "d", "old").ok());
   for (const char* token : {"1", "2"}) {  // each has a folder of its own, which nobody reads
-    EXPECT_TRUE(std::filesystem::is_empty(StageFolder(folder / "d", token).value()));
-    WriteBytes(StageFolder(folder / "d", token).value() + "/a", "half");
+    EXPECT_TRUE(std::filesystem::is_empty(StageFolder(folder_ / "d", token).value()));
+    WriteBytes(StageFolder(folder_ / "d", token).value() + "/a", "half");
   }
-  EXPECT_EQ(ReadBytes(folder / "d/sub/b"), "old");
-  ASSERT_TRUE(RemoveTemporaries(folder.path()).ok());
-  EXPECT_THAT(folder.List(), ElementsAre("d"));
-  mkdir((folder / "victim").c_str(), 0777);
-  ASSERT_EQ(symlink((folder / "victim").c_str(), (folder / ".d.tmp-1").c_str()), 0);
-  EXPECT_EQ(StageFolder(folder / "d", "1").status().code(), absl::StatusCode::kAlreadyExists);
-  std::filesystem::remove(folder / ".d.tmp-1");
-  std::filesystem::remove(folder / "victim");
+  EXPECT_EQ(ReadBytes(folder_ / "d/sub/b"), "old");
+  ASSERT_TRUE(RemoveTemporaries(folder_.path()).ok());
+  EXPECT_THAT(folder_.List(), ElementsAre("d"));
+  mkdir((folder_ / "victim").c_str(), 0777);
+  ASSERT_EQ(symlink((folder_ / "victim").c_str(), (folder_ / ".d.tmp-1").c_str()), 0);
+  EXPECT_EQ(StageFolder(folder_ / "d", "1").status().code(), absl::StatusCode::kAlreadyExists);
+  std::filesystem::remove(folder_ / ".d.tmp-1");
+  std::filesystem::remove(folder_ / "victim");
 
-  WriteBytes(folder / "file", "mine");
-  EXPECT_THAT(Message(WritePair(folder / "file", "1")), HasSubstr("Not a directory"));
-  EXPECT_EQ(ReadBytes(folder / "file"), "mine");
-  EXPECT_THAT(Message(WritePair(folder / "file/d", "1")), HasSubstr(folder / "file/d"));
-  EXPECT_EQ(WritePair(folder / "none/d", "1").code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(folder.List(), ElementsAre("d", "file"));
+  WriteBytes(folder_ / "file", "mine");
+  EXPECT_THAT(Message(WritePair(folder_ / "file", "1")), HasSubstr("Not a directory"));
+  EXPECT_EQ(ReadBytes(folder_ / "file"), "mine");
+  EXPECT_THAT(Message(WritePair(folder_ / "file/d", "1")), HasSubstr(folder_ / "file/d"));
+  EXPECT_EQ(WritePair(folder_ / "none/d", "1").code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(folder_.List(), ElementsAre("d", "file"));
 }
 
-TEST(WriteFolderTest, ThereIsAlwaysAFolderOfTheName) {
-  TempFolder folder;
-  ASSERT_TRUE(WritePair(folder / "d", "0").ok());
+TEST_F(WriteFolderTest, ThereIsAlwaysAFolderOfTheName) {
+  ASSERT_TRUE(WritePair(folder_ / "d", "0").ok());
   std::atomic<bool> done = false;
   std::atomic<int> reads = 0;
   std::thread reader([&] {
     struct stat status;
     while (!done) {
-      EXPECT_EQ(stat((folder / "d").c_str(), &status), 0);
+      EXPECT_EQ(stat((folder_ / "d").c_str(), &status), 0);
       ++reads;
     }
   });
   for (int version = 1; version < 100 || reads < 1000; ++version) {
-    ASSERT_TRUE(WritePair(folder / "d", std::to_string(version)).ok());
-    EXPECT_EQ(ReadBytes(folder / "d/a"), std::to_string(version));
+    ASSERT_TRUE(WritePair(folder_ / "d", std::to_string(version)).ok());
+    EXPECT_EQ(ReadBytes(folder_ / "d/a"), std::to_string(version));
   }
   done = true;
   reader.join();
 }
 
-TEST(ReadFileTest, NamesWhatIsMissing) {
-  TempFolder folder;
-  const absl::Status status = ReadFile(folder / "none").status();
+TEST_F(ReadFileTest, NamesWhatIsMissing) {
+  const absl::Status status = ReadFile(folder_ / "none").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(Message(status), HasSubstr(folder / "none"));
-  EXPECT_THAT(Message(ReadFile(folder.path()).status()), HasSubstr("Is a directory"));
-  EXPECT_FALSE(Crc32OfFile(folder / "none").ok());
+  EXPECT_THAT(Message(status), HasSubstr(folder_ / "none"));
+  EXPECT_THAT(Message(ReadFile(folder_.path()).status()), HasSubstr("Is a directory"));
+  EXPECT_FALSE(Crc32OfFile(folder_ / "none").ok());
   EXPECT_THAT(ReadFile("/proc/self/stat").value(), testing::Not(IsEmpty()));  // of size 0, it says
 }
 
-TEST(ReadFileTest, ReadsNoMoreThanAllowed) {
-  TempFolder folder;
-  WriteBytes(folder / "x", "12345");
-  EXPECT_EQ(ReadFile(folder / "x", 5).value(), "12345");
-  EXPECT_EQ(Message(ReadFile(folder / "x", 4).status()),
-            folder / "x: has 5 bytes, at most 4 are allowed");
+TEST_F(ReadFileTest, ReadsNoMoreThanAllowed) {
+  WriteBytes(folder_ / "x", "12345");
+  EXPECT_EQ(ReadFile(folder_ / "x", 5).value(), "12345");
+  EXPECT_EQ(Message(ReadFile(folder_ / "x", 4).status()),
+            folder_ / "x: has 5 bytes, at most 4 are allowed");
   EXPECT_EQ(ReadFile("/proc/self/stat", 1).status().code(), absl::StatusCode::kDataLoss);
-  std::filesystem::resize_file(folder / "x", uint64_t{1} << 42);  // zeros, which take no space
-  EXPECT_EQ(ReadFile(folder / "x").status().code(), absl::StatusCode::kResourceExhausted);
-  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
-  for (const std::string& endless : {folder / "pipe", std::string("/dev/zero")}) {
+  std::filesystem::resize_file(folder_ / "x", uint64_t{1} << 42);  // zeros, which take no space
+  EXPECT_EQ(ReadFile(folder_ / "x").status().code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  for (const std::string& endless : {folder_ / "pipe", std::string("/dev/zero")}) {
     EXPECT_EQ(Message(ReadFile(endless).status()),
               "cannot read " + endless + ": it is a pipe or a device, expected a file");
   }

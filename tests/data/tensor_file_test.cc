@@ -30,6 +30,22 @@ std::string File(const std::string& header, const std::string& data) {
   return bytes + header + data;
 }
 
+class TensorFileTest : public testing::Test {
+ protected:
+  // What is said of a safetensors file of these bytes, which is refused.
+  std::string Broken(const std::string& bytes) {
+    WriteBytes(folder_ / "x", bytes);
+    const absl::Status status = TensorFile::Read(folder_ / "x").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ / "x: "));
+    return std::string(status.message());
+  }
+
+  TempFolder folder_;
+};
+using SafetensorsTest = TensorFileTest;
+using NpzTest = TensorFileTest;
+
 // Reading must give the tensors, whatever the order they were written in.
 void ExpectTensors(const TensorFile& file, const std::vector<NamedTensor>& expected) {
   ASSERT_EQ(file.tensors().size(), expected.size());
@@ -48,159 +64,142 @@ void ExpectTensors(const TensorFile& file, const std::vector<NamedTensor>& expec
   EXPECT_EQ(file.Find("none"), nullptr);
 }
 
-TEST(SafetensorsTest, ReadsWhatItWrote) {
-  TempFolder folder;
+TEST_F(SafetensorsTest, ReadsWhatItWrote) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
     RandomTensors tensors(seed, seed % 13, kAll);
     std::map<std::string, std::string> metadata;
     if (seed % 2) metadata = {{"", ""}, {"net", "layer { name: \"é\" }\n"}};
-    const absl::Status status = WriteSafetensors(folder / "x", tensors.tensors(), metadata);
+    const absl::Status status = WriteSafetensors(folder_ / "x", tensors.tensors(), metadata);
     ASSERT_TRUE(status.ok()) << status;
-    const absl::StatusOr<TensorFile> file = TensorFile::Read(folder / "x");
+    const absl::StatusOr<TensorFile> file = TensorFile::Read(folder_ / "x");
     ASSERT_TRUE(file.ok()) << file.status();
     const TensorFile copy = *file;
     ExpectTensors(copy, tensors.tensors());
     EXPECT_EQ(copy.metadata(), metadata);
 
-    const std::string bytes = ReadBytes(folder / "x");
-    ASSERT_TRUE(WriteSafetensors(folder / "y", tensors.Shuffled(), metadata).ok());
-    EXPECT_EQ(ReadBytes(folder / "y"), bytes);
+    const std::string bytes = ReadBytes(folder_ / "x");
+    ASSERT_TRUE(WriteSafetensors(folder_ / "y", tensors.Shuffled(), metadata).ok());
+    EXPECT_EQ(ReadBytes(folder_ / "y"), bytes);
   }
 }
 
 // The bytes by hand: the wide tensor first, so that both are aligned, and padding before the data.
-TEST(SafetensorsTest, WritesTheFormat) {
-  TempFolder folder;
+TEST_F(SafetensorsTest, WritesTheFormat) {
   uint8_t narrow[3] = {1, 2, 3};
   float wide[1] = {1};
   uint32_t crc32_of_file = 0;
-  ASSERT_TRUE(WriteSafetensors(folder / "x",
+  ASSERT_TRUE(WriteSafetensors(folder_ / "x",
                                std::vector<NamedTensor>{{"a", {narrow, Shape{3, 1}, DType::kU8}},
                                                         {"b", {wide, Shape{}, DType::kF32}}},
                                {{"k", "v"}}, &crc32_of_file)
                   .ok());
-  EXPECT_EQ(crc32_of_file, Crc32OfFile(folder / "x").value());
-  EXPECT_EQ(crc32_of_file, Crc32ByHeader(folder / "x").value());
+  EXPECT_EQ(crc32_of_file, Crc32OfFile(folder_ / "x").value());
+  EXPECT_EQ(crc32_of_file, Crc32ByHeader(folder_ / "x").value());
   const std::string checksum = absl::StrFormat(
       "%08x", Crc32(std::string("a U8 [3, 1] 4\nb F32 [] 0\n\0\0\x80\x3f\1\2\3", 32)));
   std::string header = R"({"__metadata__":{"gyre.crc32":")" + checksum + R"(","k":"v"},)" +
                        R"("a":{"data_offsets":[4,7],"dtype":"U8","shape":[3,1]},)" +
                        R"("b":{"data_offsets":[0,4],"dtype":"F32","shape":[]}})";
   while (header.size() % 8 != 0) header += ' ';
-  EXPECT_EQ(ReadBytes(folder / "x"), File(header, std::string("\0\0\x80\x3f\1\2\3", 7)));
+  EXPECT_EQ(ReadBytes(folder_ / "x"), File(header, std::string("\0\0\x80\x3f\1\2\3", 7)));
 }
 
-TEST(SafetensorsTest, TheWriterRefusesWhatNobodyCouldRead) {
-  TempFolder folder;
+TEST_F(SafetensorsTest, TheWriterRefusesWhatNobodyCouldRead) {
   const auto message = [&](const std::vector<std::string>& names,
                            const std::map<std::string, std::string>& metadata = {}) {
     std::vector<NamedTensor> tensors;
     for (const std::string& name : names)
       tensors.push_back({name, {nullptr, Shape{0}, DType::kF32}});
-    const absl::Status status = WriteSafetensors(folder / "x", tensors, metadata);
+    const absl::Status status = WriteSafetensors(folder_ / "x", tensors, metadata);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(folder / "x"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ / "x"));
     return std::string(status.message());
   };
   EXPECT_THAT(message({"a", "b", "a"}), HasSubstr("two tensors are named \"a\""));
   EXPECT_THAT(message({"__metadata__"}), HasSubstr("reserved"));
   EXPECT_THAT(message({"\xff"}), HasSubstr("UTF-8"));
   EXPECT_THAT(message({}, {{"a", "\xc3"}}), HasSubstr("UTF-8"));
-  EXPECT_TRUE(folder.List().empty());
-  EXPECT_EQ(WriteSafetensors(folder / "none/x", {}).code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(folder_.List().empty());
+  EXPECT_EQ(WriteSafetensors(folder_ / "none/x", {}).code(), absl::StatusCode::kNotFound);
 }
 
 // Files of other writers: any order, no alignment, spaces, escapes.
-TEST(SafetensorsTest, ReadsWhatOthersWrite) {
-  TempFolder folder;
-  WriteBytes(folder / "x",
+TEST_F(SafetensorsTest, ReadsWhatOthersWrite) {
+  WriteBytes(folder_ / "x",
              File("{ \"z\\u0041\" : {\"shape\":[1], \"dtype\":\"F64\", \"data_offsets\":[1,9]},\n"
                   "\"u\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}, "
                   "\"e\":{\"dtype\":\"F32\",\"shape\":[0,7],\"data_offsets\":[9,9]}}  ",
                   std::string("\x07\0\0\0\0\0\0\xf0\x3f", 9)));
-  const absl::StatusOr<TensorFile> file = TensorFile::Read(folder / "x");
+  const absl::StatusOr<TensorFile> file = TensorFile::Read(folder_ / "x");
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->tensors().size(), 3u);
   ASSERT_EQ(reinterpret_cast<uintptr_t>(file->Find("zA")->data) % 8, 0u);
   EXPECT_EQ(file->Find("zA")->as<double>()[0], 1.0);
   EXPECT_EQ(file->Find("u")->as<uint8_t>()[0], 7);
   EXPECT_EQ(file->Find("e")->shape, (Shape{0, 7}));
-  WriteBytes(folder / "x", File("{}", ""));
-  EXPECT_TRUE(TensorFile::Read(folder / "x").ok());
-  WriteBytes(folder / "x", File("{\"__metadata__\":{}}", ""));
-  EXPECT_TRUE(TensorFile::Read(folder / "x").ok());
+  WriteBytes(folder_ / "x", File("{}", ""));
+  EXPECT_TRUE(TensorFile::Read(folder_ / "x").ok());
+  WriteBytes(folder_ / "x", File("{\"__metadata__\":{}}", ""));
+  EXPECT_TRUE(TensorFile::Read(folder_ / "x").ok());
 }
 
-TEST(SafetensorsTest, TheReaderSaysWhatIsBroken) {
-  TempFolder folder;
-  const auto message = [&](const std::string& bytes) {
-    WriteBytes(folder / "x", bytes);
-    const absl::Status status = TensorFile::Read(folder / "x").status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(folder / "x: "));
-    return std::string(status.message());
-  };
+TEST_F(SafetensorsTest, TheReaderSaysWhatIsBroken) {
   const auto length = [](uint64_t value) {
     return std::string(reinterpret_cast<char*>(&value), 8);
   };
-  EXPECT_THAT(message(""), HasSubstr("expected 8 more bytes, got 0"));
-  EXPECT_THAT(message("1234567"), HasSubstr("expected 8 more bytes, got 7"));
-  EXPECT_THAT(message(length(3) + "{}"),
+  EXPECT_THAT(Broken(""), HasSubstr("expected 8 more bytes, got 0"));
+  EXPECT_THAT(Broken("1234567"), HasSubstr("expected 8 more bytes, got 7"));
+  EXPECT_THAT(Broken(length(3) + "{}"),
               HasSubstr("expected a safetensors file; this is of another kind, or only the "
                         "beginning of one"));
-  EXPECT_THAT(message(length(~0ull) + "{}"), HasSubstr("expected a safetensors file; "));
-  EXPECT_THAT(message(length(0)), HasSubstr("does not begin with '{'"));
-  EXPECT_THAT(message(File(" {}", "")), HasSubstr("does not begin with '{'"));
-  EXPECT_THAT(message(File("{}", "x")), HasSubstr("take 0 bytes, but the file holds 1"));
+  EXPECT_THAT(Broken(length(~0ull) + "{}"), HasSubstr("expected a safetensors file; "));
+  EXPECT_THAT(Broken(length(0)), HasSubstr("does not begin with '{'"));
+  EXPECT_THAT(Broken(File(" {}", "")), HasSubstr("does not begin with '{'"));
+  EXPECT_THAT(Broken(File("{}", "x")), HasSubstr("take 0 bytes, but the file holds 1"));
 
   for (const char* header :
        {"{", "{}}", "{\"a\"}", "{\"a\":{\"dtype\":\"U8\",}}", "{\"\xff\":1}"}) {
-    EXPECT_THAT(message(File(header, "")), HasSubstr("not valid JSON at byte")) << header;
+    EXPECT_THAT(Broken(File(header, "")), HasSubstr("not valid JSON at byte")) << header;
   }
   const std::string a = R"("a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]})";
   const std::string b = R"("b":{"dtype":"U8","shape":[2],"data_offsets":)";
-  EXPECT_TRUE((WriteBytes(folder / "x", File("{" + a + "," + b + "[2,4]}}", "1234")),
-               TensorFile::Read(folder / "x").ok()));
-  EXPECT_THAT(message(File("{" + a + "," + a + "}", "12")), HasSubstr("\"a\" is there twice"));
-  EXPECT_THAT(message(File("{" + a + "," + b + "[1,3]}}", "123")),
+  EXPECT_TRUE((WriteBytes(folder_ / "x", File("{" + a + "," + b + "[2,4]}}", "1234")),
+               TensorFile::Read(folder_ / "x").ok()));
+  EXPECT_THAT(Broken(File("{" + a + "," + a + "}", "12")), HasSubstr("\"a\" is there twice"));
+  EXPECT_THAT(Broken(File("{" + a + "," + b + "[1,3]}}", "123")),
               HasSubstr("\"b\" begins at byte 1, but the data before it reaches to byte 2"));
-  EXPECT_THAT(message(File("{" + a + "," + b + "[0,2]}}", "12")), HasSubstr("reaches to byte 2"));
-  EXPECT_THAT(message(File("{" + a + "," + b + "[3,5]}}", "12345")), HasSubstr("ends at byte 2"));
-  EXPECT_THAT(message(File("{" + a + "," + b + "[2,4]}}", "123")), HasSubstr("holds 3"));
-  EXPECT_THAT(message(File("{" + a + "," + b + "[2,4]}}", "12345")), HasSubstr("holds 5"));
-  EXPECT_THAT(message(File("{" + a + "," + b + "[2,3]}}", "123")),
+  EXPECT_THAT(Broken(File("{" + a + "," + b + "[0,2]}}", "12")), HasSubstr("reaches to byte 2"));
+  EXPECT_THAT(Broken(File("{" + a + "," + b + "[3,5]}}", "12345")), HasSubstr("ends at byte 2"));
+  EXPECT_THAT(Broken(File("{" + a + "," + b + "[2,4]}}", "123")), HasSubstr("holds 3"));
+  EXPECT_THAT(Broken(File("{" + a + "," + b + "[2,4]}}", "12345")), HasSubstr("holds 5"));
+  EXPECT_THAT(Broken(File("{" + a + "," + b + "[2,3]}}", "123")),
               HasSubstr("takes 2 bytes, but its data_offsets span 1"));
-  EXPECT_THAT(message(File("{" + a + "," + b + "[4,2]}}", "12")), HasSubstr("a first and a last"));
-  EXPECT_THAT(message(File("{" + a + "," + b + "[2]}}", "12")), HasSubstr("a first and a last"));
+  EXPECT_THAT(Broken(File("{" + a + "," + b + "[4,2]}}", "12")), HasSubstr("a first and a last"));
+  EXPECT_THAT(Broken(File("{" + a + "," + b + "[2]}}", "12")), HasSubstr("a first and a last"));
 }
 
-TEST(SafetensorsTest, ATensorThatCannotBeReadIsRefusedOnlyWhereItIsAskedFor) {
-  TempFolder folder;
+TEST_F(SafetensorsTest, ATensorThatCannotBeReadIsRefusedOnlyWhereItIsAskedFor) {
   const std::string a = R"("a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]})";
   for (const auto& [b, why] : {std::pair(R"({"dtype":"F8_E4M3","shape":[3],"data_offsets":[2,5]})",
                                          "has the unknown dtype \"F8_E4M3\""),
                                {R"({"dtype":"U8","shape":[1,1,1,1,1,1,3],"data_offsets":[2,5]})",
                                 "has 7 extents, more than 6"}}) {
-    WriteBytes(folder / "x", File("{" + a + ",\"b\":" + b + "}", "12345"));
-    const auto file = TensorFile::Read(folder / "x");
+    WriteBytes(folder_ / "x", File("{" + a + ",\"b\":" + b + "}", "12345"));
+    const auto file = TensorFile::Read(folder_ / "x");
     ASSERT_TRUE(file.ok()) << file.status();
     EXPECT_EQ(file->tensors().size(), 1u);
     EXPECT_EQ(file->Find("a")->as<uint8_t>()[1], '2');
     EXPECT_EQ(file->Find("b"), nullptr);
     EXPECT_TRUE(file->CheckReadable("a").ok());
     EXPECT_EQ(file->CheckReadable("b").message(), std::string("its tensor \"b\" ") + why);
-    EXPECT_EQ(TensorFiles::Open({folder / "x"})->entries().size(), 1u);
+    EXPECT_EQ(TensorFiles::Open({folder_ / "x"})->entries().size(), 1u);
   }
 }
 
-TEST(SafetensorsTest, TheReaderTakesNothingUnexpected) {
-  TempFolder folder;
+TEST_F(SafetensorsTest, TheReaderTakesNothingUnexpected) {
   const auto message = [&](const std::string& tensor) {
-    WriteBytes(folder / "x", File("{\"a\":" + tensor + "}", ""));
-    const absl::Status status = TensorFile::Read(folder / "x").status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << tensor;
-    return std::string(status.message());
+    return Broken(File("{\"a\":" + tensor + "}", ""));
   };
   const auto shaped = [](const std::string& shape) {
     return R"({"dtype":"F32","shape":)" + shape + R"(,"data_offsets":[0,0]})";
@@ -231,27 +230,25 @@ TEST(SafetensorsTest, TheReaderTakesNothingUnexpected) {
   EXPECT_THAT(message("1},\"__metadata__\":{\"k\":1"), HasSubstr("a number at \"a\""));
   for (const char* metadata :
        {"[]", "{\"k\":1}", "{\"k\":[]}", "{\"k\":{}}", "{\"k\":\"\",\"k\":\"\"}"}) {
-    WriteBytes(folder / "x", File(std::string("{\"__metadata__\":") + metadata + "}", ""));
-    EXPECT_EQ(TensorFile::Read(folder / "x").status().code(), absl::StatusCode::kDataLoss);
+    Broken(File(std::string("{\"__metadata__\":") + metadata + "}", ""));
   }
   // Depth costs neither stack nor memory.
   EXPECT_THAT(message(std::string(3000000, '[')), HasSubstr("an array at"));
 }
 
 // Whatever byte changes, in the header or in the data, the tensors are the same or refused.
-TEST(SafetensorsTest, NoChangedByteGoesUnnoticed) {
-  TempFolder folder;
+TEST_F(SafetensorsTest, NoChangedByteGoesUnnoticed) {
   RandomTensors tensors(3, 4, kAll);
-  ASSERT_TRUE(WriteSafetensors(folder / "x", tensors.tensors(), {{"format", "gyre"}}).ok());
-  const std::string bytes = ReadBytes(folder / "x");
+  ASSERT_TRUE(WriteSafetensors(folder_ / "x", tensors.tensors(), {{"format", "gyre"}}).ok());
+  const std::string bytes = ReadBytes(folder_ / "x");
   int refused = 0;
   for (size_t at = 0; at < bytes.size(); ++at) {
     for (const int bit : {0, 1, 5}) {
       SCOPED_TRACE(absl::StrCat("byte ", at, " of ", bytes.size(), ", bit ", bit));
       std::string changed = bytes;
       changed[at] = static_cast<char>(changed[at] ^ (1 << bit));
-      WriteBytes(folder / "y", changed);
-      const absl::StatusOr<TensorFile> file = TensorFile::Read(folder / "y");
+      WriteBytes(folder_ / "y", changed);
+      const absl::StatusOr<TensorFile> file = TensorFile::Read(folder_ / "y");
       if (file.ok()) {
         ExpectTensors(*file, tensors.tensors());
       } else {
@@ -262,32 +259,29 @@ TEST(SafetensorsTest, NoChangedByteGoesUnnoticed) {
   EXPECT_GT(refused, static_cast<int>(bytes.size() * 2));
 }
 
-TEST(SafetensorsTest, ReadsFilesThatFitTheMachineAlone) {
-  TempFolder folder;
+TEST_F(SafetensorsTest, ReadsFilesThatFitTheMachineAlone) {
   const std::string bytes = File(R"({"a":{"dtype":"U8","shape":[4398046511104],)"
                                  R"("data_offsets":[0,4398046511104]}})",
                                  "");
-  WriteBytes(folder / "x", bytes);
-  std::filesystem::resize_file(folder / "x", bytes.size() + (uint64_t{1} << 42));  // zeros
-  const absl::Status sparse = TensorFile::Read(folder / "x").status();
+  WriteBytes(folder_ / "x", bytes);
+  std::filesystem::resize_file(folder_ / "x", bytes.size() + (uint64_t{1} << 42));  // zeros
+  const absl::Status sparse = TensorFile::Read(folder_ / "x").status();
   EXPECT_EQ(sparse.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(sparse.message()), HasSubstr("takes 4398046511104 bytes"));
 }
 
-TEST(SafetensorsTest, AHeaderBeyondTheFormatsLimitIsNotEvenRead) {
-  TempFolder folder;
+TEST_F(SafetensorsTest, AHeaderBeyondTheFormatsLimitIsNotEvenRead) {
   const auto message = [&](uint64_t length) {
-    WriteBytes(folder / "x", std::string(reinterpret_cast<char*>(&length), 8));
-    std::filesystem::resize_file(folder / "x", length + 8);  // zeros, which take no space
-    return std::string(TensorFile::Read(folder / "x").status().message());
+    WriteBytes(folder_ / "x", std::string(reinterpret_cast<char*>(&length), 8));
+    std::filesystem::resize_file(folder_ / "x", length + 8);  // zeros, which take no space
+    return std::string(TensorFile::Read(folder_ / "x").status().message());
   };
   EXPECT_THAT(message(100'000'000), HasSubstr("does not begin with '{'"));
   EXPECT_THAT(message(100'000'001), HasSubstr("this is of another kind"));
 }
 
 // Whatever the file's bytes, Read returns: an error, or tensors whose bytes all exist.
-TEST(SafetensorsTest, SurvivesMutatedFiles) {
-  TempFolder folder;
+TEST_F(SafetensorsTest, SurvivesMutatedFiles) {
   const std::string pieces[] = {
       "\"",  "{",  "}",    "[",       "]",      ",", ":",
       "0",   "-1", "null", "\"F64\"", "\"U8\"", " ", "9999999999999999999",
@@ -297,9 +291,9 @@ TEST(SafetensorsTest, SurvivesMutatedFiles) {
   for (uint64_t seed = 0; seed < 2500; ++seed) {
     RandomTensors tensors(seed, 3, kAll);
     if (seed % 100 == 0) {
-      ASSERT_TRUE(WriteSafetensors(folder / "x", tensors.tensors(), {{"k", "v"}}).ok());
+      ASSERT_TRUE(WriteSafetensors(folder_ / "x", tensors.tensors(), {{"k", "v"}}).ok());
     }
-    std::string bytes = ReadBytes(folder / "x");
+    std::string bytes = ReadBytes(folder_ / "x");
     for (size_t edits = 1 + random() % 4; edits > 0; --edits) {
       const size_t at = random() % bytes.size();
       switch (random() % 4) {
@@ -322,8 +316,8 @@ TEST(SafetensorsTest, SurvivesMutatedFiles) {
         std::memcpy(bytes.data(), &length, 8);
       }
     }
-    WriteBytes(folder / "y", bytes);
-    const absl::StatusOr<TensorFile> file = TensorFile::Read(folder / "y");
+    WriteBytes(folder_ / "y", bytes);
+    const absl::StatusOr<TensorFile> file = TensorFile::Read(folder_ / "y");
     if (file.ok()) {
       ++read;
       uint64_t sum = 0;
@@ -364,15 +358,14 @@ std::map<std::string, std::string> Unzip(const std::string& path) {
   return entries;
 }
 
-TEST(NpzTest, HoldsOneArrayATensor) {
-  TempFolder folder;
+TEST_F(NpzTest, HoldsOneArrayATensor) {
   for (uint64_t seed = 1; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
     RandomTensors tensors(seed, 9, kNumpy);
     tensors.Add("a", DType::kF32, Shape{});
-    const absl::Status status = WriteNpz(folder / "x", tensors.tensors());
+    const absl::Status status = WriteNpz(folder_ / "x", tensors.tensors());
     ASSERT_TRUE(status.ok()) << status;
-    const std::map<std::string, std::string> entries = Unzip(folder / "x");
+    const std::map<std::string, std::string> entries = Unzip(folder_ / "x");
     ASSERT_EQ(entries.size(), tensors.tensors().size());
     for (const NamedTensor& named : tensors.tensors()) {
       ASSERT_TRUE(entries.contains(named.name + ".npy")) << named.name;
@@ -381,24 +374,23 @@ TEST(NpzTest, HoldsOneArrayATensor) {
       EXPECT_EQ((npy.size() - named.tensor.bytes()) % 64, 0u);
       EXPECT_TRUE(npy.ends_with(BytesOf(named.tensor)));
     }
-    ASSERT_TRUE(WriteNpz(folder / "y", tensors.Shuffled()).ok());
-    EXPECT_EQ(ReadBytes(folder / "x"), ReadBytes(folder / "y"));
+    ASSERT_TRUE(WriteNpz(folder_ / "y", tensors.Shuffled()).ok());
+    EXPECT_EQ(ReadBytes(folder_ / "x"), ReadBytes(folder_ / "y"));
   }
 }
 
-TEST(NpzTest, WritesTheFormat) {
-  TempFolder folder;
+TEST_F(NpzTest, WritesTheFormat) {
   int32_t elements[6] = {1, 2, 3, 4, 5, 6};
   ASSERT_TRUE(
-      WriteNpz(folder / "x", std::vector<NamedTensor>{{"w", {elements, Shape{2, 3}, DType::kI32}},
-                                                      {"v", {elements, Shape{6}, DType::kI32}},
-                                                      {"u", {elements, Shape{}, DType::kU8}}})
+      WriteNpz(folder_ / "x", std::vector<NamedTensor>{{"w", {elements, Shape{2, 3}, DType::kI32}},
+                                                       {"v", {elements, Shape{6}, DType::kI32}},
+                                                       {"u", {elements, Shape{}, DType::kU8}}})
           .ok());
   const auto header = [](const std::string& text) {
     std::string bytes = std::string("\x93NUMPY\1\0\x76\0", 10) + text;
     return bytes + std::string(127 - bytes.size(), ' ') + "\n";
   };
-  std::map<std::string, std::string> entries = Unzip(folder / "x");
+  std::map<std::string, std::string> entries = Unzip(folder_ / "x");
   EXPECT_EQ(entries["w.npy"],
             header("{'descr': '<i4', 'fortran_order': False, 'shape': (2, 3), }") +
                 std::string(reinterpret_cast<char*>(elements), 24));
@@ -408,30 +400,27 @@ TEST(NpzTest, WritesTheFormat) {
             header("{'descr': '|u1', 'fortran_order': False, 'shape': (), }") + "\1");
 }
 
-TEST(NpzTest, DependsNeitherOnTheClockNorOnTheTimeZone) {
-  TempFolder folder;
+TEST_F(NpzTest, DependsNeitherOnTheClockNorOnTheTimeZone) {
   RandomTensors tensors(5, 0, kNumpy);
   tensors.Add("a", DType::kF64, Shape{3});
   for (const char* zone : {"UTC", "Asia/Kolkata", "America/St_Johns"}) {
     setenv("TZ", zone, 1);
     tzset();
-    ASSERT_TRUE(WriteNpz(folder / std::string(1, zone[0]), tensors.tensors()).ok());
+    ASSERT_TRUE(WriteNpz(folder_ / std::string(1, zone[0]), tensors.tensors()).ok());
   }
   unsetenv("TZ");
   tzset();
-  EXPECT_EQ(ReadBytes(folder / "U"), ReadBytes(folder / "A"));
-  EXPECT_EQ(ReadBytes(folder / "U").substr(10, 4), std::string("\0\0\x21\0", 4));  // 1980-01-01
+  EXPECT_EQ(ReadBytes(folder_ / "U"), ReadBytes(folder_ / "A"));
+  EXPECT_EQ(ReadBytes(folder_ / "U").substr(10, 4), std::string("\0\0\x21\0", 4));  // 1980-01-01
 }
 
-TEST(NpzTest, NothingIsAnArchiveToo) {
-  TempFolder folder;
-  ASSERT_TRUE(WriteNpz(folder / "x", {}).ok());
-  EXPECT_EQ(ReadBytes(folder / "x").size(), 22u);
-  EXPECT_TRUE(Unzip(folder / "x").empty());
+TEST_F(NpzTest, NothingIsAnArchiveToo) {
+  ASSERT_TRUE(WriteNpz(folder_ / "x", {}).ok());
+  EXPECT_EQ(ReadBytes(folder_ / "x").size(), 22u);
+  EXPECT_TRUE(Unzip(folder_ / "x").empty());
 }
 
-TEST(NpzTest, TheWriterRefusesWhatNumpyLacks) {
-  TempFolder folder;
+TEST_F(NpzTest, TheWriterRefusesWhatNumpyLacks) {
   const auto status = [&](const std::string& path, const std::vector<std::string>& names,
                           DType dtype) {
     std::vector<NamedTensor> tensors;
@@ -439,13 +428,13 @@ TEST(NpzTest, TheWriterRefusesWhatNumpyLacks) {
     return WriteNpz(path, tensors);
   };
   for (const absl::Status& invalid :
-       {status(folder / "x", {"a", "a"}, DType::kF32), status(folder / "x", {"a"}, DType::kBF16),
-        status(folder / "x", {"\xff"}, DType::kF32)}) {
+       {status(folder_ / "x", {"a", "a"}, DType::kF32), status(folder_ / "x", {"a"}, DType::kBF16),
+        status(folder_ / "x", {"\xff"}, DType::kF32)}) {
     EXPECT_EQ(invalid.code(), absl::StatusCode::kInvalidArgument) << invalid;
-    EXPECT_THAT(std::string(invalid.message()), HasSubstr(folder / "x"));
+    EXPECT_THAT(std::string(invalid.message()), HasSubstr(folder_ / "x"));
   }
-  EXPECT_EQ(status(folder / "none/x", {"a"}, DType::kF32).code(), absl::StatusCode::kNotFound);
-  EXPECT_TRUE(folder.List().empty());
+  EXPECT_EQ(status(folder_ / "none/x", {"a"}, DType::kF32).code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(folder_.List().empty());
 }
 
 }  // namespace
