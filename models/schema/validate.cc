@@ -47,24 +47,6 @@ std::string NumberText(double value) {
   return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
 }
 
-double NumberAt(const Message& message, const FieldDescriptor* field, int index) {
-  const Reflection& reflection = *message.GetReflection();
-  const bool repeated = field->is_repeated();
-  switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_FLOAT:
-      return repeated ? reflection.GetRepeatedFloat(message, field, index)
-                      : reflection.GetFloat(message, field);
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return repeated ? reflection.GetRepeatedDouble(message, field, index)
-                      : reflection.GetDouble(message, field);
-    case FieldDescriptor::CPPTYPE_INT64:
-      return static_cast<double>(repeated ? reflection.GetRepeatedInt64(message, field, index)
-                                          : reflection.GetInt64(message, field));
-    default:
-      return 0;  // no range is asked of the other types
-  }
-}
-
 // Every number of `message` and of the messages in it.
 absl::Status CheckFiniteFields(const Message& message, const SourceMap& source,
                                absl::string_view label) {
@@ -80,7 +62,10 @@ absl::Status CheckFiniteFields(const Message& message, const SourceMap& source,
                                    : reflection.GetMessage(message, field);
         absl::Status status = CheckFiniteFields(child, source, label);
         if (!status.ok()) return status;
-      } else if (const double value = NumberAt(message, field, i); !std::isfinite(value)) {
+      } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+        const double value = field->is_repeated() ? reflection.GetRepeatedDouble(message, field, i)
+                                                  : reflection.GetDouble(message, field);
+        if (std::isfinite(value)) continue;
         return Error(source.Where(message, field->name(), i), label,
                      absl::StrCat(field->name(), " must be finite, got ", value));
       }
@@ -217,10 +202,12 @@ absl::Status Check(const FieldRange& range, const Message& root, const SourceMap
   const Message* message = nullptr;
   if (Follow(root, parents, &message) < parents.size()) return absl::OkStatus();
   const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(last);
-  if (!message->GetReflection()->HasField(*message, field)) return absl::OkStatus();
-  const double value = NumberAt(*message, field, 0);
+  const Reflection& reflection = *message->GetReflection();
+  if (!reflection.HasField(*message, field)) return absl::OkStatus();
   const bool above = range.lower == FieldRange::kAbove;
   const bool integer = field->cpp_type() == FieldDescriptor::CPPTYPE_INT64;
+  const int64_t count = integer ? reflection.GetInt64(*message, field) : 0;
+  const double value = integer ? static_cast<double>(count) : reflection.GetDouble(*message, field);
   std::string must;
   if (integer && value > kMostInteger) {
     must = "at most 2^31 - 1";
@@ -230,9 +217,7 @@ absl::Status Check(const FieldRange& range, const Message& root, const SourceMap
     must = absl::StrCat(above ? "> " : ">= ", NumberText(range.least));
     if (std::isfinite(range.below)) absl::StrAppend(&must, " and < ", NumberText(range.below));
   }
-  const std::string got = integer
-                              ? absl::StrCat(message->GetReflection()->GetInt64(*message, field))
-                              : NumberText(value);
+  const std::string got = integer ? absl::StrCat(count) : NumberText(value);
   return Error(source.Where(*message, last), "",
                absl::StrCat(range.path, " must be ", must, ", got ", got));
 }
