@@ -1,6 +1,7 @@
 // docs/formats.md against the messages it describes.  Left out are the layers' own messages, which
 // layer.proto describes, and initializers, which the page shows by example.
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -12,7 +13,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/data/files/atomic_file.h"
 #include "models/schema/net.pb.h"
@@ -47,25 +47,14 @@ std::multimap<std::string, std::string> ReadTables() {
 // `cell` says the default: as a number where it is one, else by its words.
 bool Says(std::string cell, const FieldDescriptor* field) {
   if (cell.size() > 2 && cell.front() == '`') cell = cell.substr(1, cell.find('`', 1) - 1);
-  double number = 0;
-  const bool is_number = absl::SimpleAtod(cell, &number);
-  switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT64:
-      return is_number && number == static_cast<double>(field->default_value_int64());
-    case FieldDescriptor::CPPTYPE_UINT64:
-      return is_number && number == static_cast<double>(field->default_value_uint64());
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return is_number && number == field->default_value_double();
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return cell == (field->default_value_bool() ? "true" : "false");
-    case FieldDescriptor::CPPTYPE_ENUM:
-      return cell == field->default_value_enum()->name();
-    case FieldDescriptor::CPPTYPE_STRING:
-      return cell == absl::StrCat("\"", field->default_value_string(), "\"");
-    default:
-      ADD_FAILURE() << field->full_name() << ": a type that no default has had so far";
-      return false;
-  }
+  std::string value;
+  google::protobuf::TextFormat::PrintFieldValueToString(
+      *google::protobuf::MessageFactory::generated_factory()->GetPrototype(
+          field->containing_type()),
+      field, /*index=*/-1, &value);
+  double said = 0, expected = 0;
+  if (absl::SimpleAtod(cell, &said) && absl::SimpleAtod(value, &expected)) return said == expected;
+  return cell == value;
 }
 
 void Collect(const Descriptor& message, std::set<const FieldDescriptor*>* fields) {
