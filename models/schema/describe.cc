@@ -117,11 +117,6 @@ std::string Unknown(absl::string_view kind, absl::string_view word,
   return absl::StrCat(problem, "; choose from ", Listed(candidates));
 }
 
-bool IsReal(const FieldDescriptor& field) {
-  return field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE ||
-         field.cpp_type() == FieldDescriptor::CPPTYPE_FLOAT;
-}
-
 std::string PointAdvice(std::string_view value) {
   const size_t comma = value.find(',');
   if (comma == value.npos || comma == 0 || comma + 1 == value.size() ||

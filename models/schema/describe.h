@@ -34,9 +34,6 @@ std::string Expected(const google::protobuf::FieldDescriptor& field);
 std::string Unknown(absl::string_view kind, absl::string_view word,
                     std::span<const std::string> candidates);
 
-// True for double and float.
-bool IsReal(const google::protobuf::FieldDescriptor& field);
-
 // Advice on a value that is no number.  It is "; a decimal has a point: 0.02" for 0,02, else "".
 std::string PointAdvice(std::string_view value);
 

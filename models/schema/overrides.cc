@@ -46,7 +46,8 @@ bool Store(Message& message, const FieldDescriptor* field, const std::string& te
 
 absl::Status SetScalar(Message& message, const FieldDescriptor* field, absl::string_view value) {
   std::vector<std::string> elements = {std::string(value)};
-  const std::string advice = IsReal(*field) ? PointAdvice({value.data(), value.size()}) : "";
+  const bool real = field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE;
+  const std::string advice = real ? PointAdvice({value.data(), value.size()}) : "";
   const auto error = [&](const auto&... what) {
     return absl::InvalidArgumentError(absl::StrCat(what..., advice));
   };

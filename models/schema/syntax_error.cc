@@ -125,7 +125,8 @@ class Reader {
         return absl::OkStatus();
       }
       if (name.type != Tokenizer::TYPE_IDENTIFIER) {
-        if (last == nullptr || !IsReal(*last) || last->is_repeated()) {
+        if (last == nullptr || last->cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE ||
+            last->is_repeated()) {
           return Unexpected("the name of a field");
         }
         const Token& whole = tokens_[at_ - 2];

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include "google/protobuf/descriptor.pb.h"
 #include "google/protobuf/text_format.h"
 #include "models/schema/trainer.pb.h"
 
@@ -106,25 +105,6 @@ TEST(Set, OfOneElementNeitherNameNorIndexNeedBeSaid) {
             "normalization { mean: 1 } normalization { mean: 3 }");
   EXPECT_EQ(set("normalization { mean: 1 } normalization { mean: 2 }", "normalization.mean", "3"),
             "normalization is a list of 2; go on with the index of one of them");
-}
-
-TEST(Set, EachKindOfScalarAndElement) {
-  // The descriptors of protobuf itself hold the kinds that our messages do not use.
-  const auto set = [](google::protobuf::Message& message, const char* path, const char* value) {
-    std::vector<Touched> touched;
-    return Set(message, path, value, "", &touched).ok();
-  };
-  google::protobuf::UninterpretedOption option;
-  EXPECT_TRUE(set(option, "positive_int_value", "7"));
-  EXPECT_TRUE(set(option, "double_value", "-0.25"));
-  EXPECT_TRUE(set(option, "string_value", ""));
-  EXPECT_EQ(option.positive_int_value(), 7u);
-  EXPECT_EQ(option.double_value(), -0.25);
-  EXPECT_TRUE(option.has_string_value());
-  google::protobuf::FileDescriptorProto file;
-  EXPECT_TRUE(set(file, "public_dependency", "1,-2,3"));
-  EXPECT_EQ(file.public_dependency(1), -2);
-  EXPECT_FALSE(set(file, "public_dependency", "1,2147483648"));
 }
 
 TEST(Set, Refuses) {
