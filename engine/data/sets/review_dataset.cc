@@ -111,7 +111,7 @@ absl::StatusOr<std::string> MakeVocabulary(const std::vector<Review>& reviews, i
     }
     classes.insert(review.label);
     RETURN_IF_ERROR(ReadWords(review, TokenKind::kLowerWords,
-                              [&](std::string_view word) { CountToken(word, counts); }));
+                              [&](std::string_view word) { ++counts[std::string(word)]; }));
   }
   if (classes.size() < 2) {
     return absl::InvalidArgumentError(

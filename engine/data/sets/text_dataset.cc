@@ -32,7 +32,7 @@ absl::StatusOr<std::string> MakeVocabulary(const SeriesSource& source, const Tex
   TokenCounts counts;
   for (const std::string& file : config.file()) {
     RETURN_IF_ERROR(ReadTokens(source.Resolve(file), KindOf(config),
-                               [&](std::string_view token) { CountToken(token, counts); }));
+                               [&](std::string_view token) { ++counts[std::string(token)]; }));
   }
   const bool words = config.unit() == TextConfig::WORD;
   return Vocabulary::Of(counts, words ? config.words() : 0).text();

@@ -105,11 +105,6 @@ void Vocabulary::AddClass(std::string name) {
   classes_.push_back(std::move(name));
 }
 
-void CountToken(std::string_view token, TokenCounts& counts) {
-  const auto found = counts.find(token);
-  found == counts.end() ? counts.emplace(token, 1).first->second : ++found->second;
-}
-
 Vocabulary Vocabulary::Of(const TokenCounts& counts, int64_t most,
                           std::vector<std::string> classes) {
   std::vector<std::pair<std::string_view, int64_t>> sorted(counts.begin(), counts.end());

@@ -27,7 +27,6 @@ absl::Status ForEachToken(std::string_view text, TokenKind kind,
                           const std::function<void(std::string_view)>& token);
 
 using TokenCounts = std::map<std::string, int64_t, std::less<>>;
-void CountToken(std::string_view token, TokenCounts& counts);
 
 class Vocabulary {
  public:
