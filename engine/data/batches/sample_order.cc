@@ -16,10 +16,14 @@ namespace {
 // differ by at most one, so the bias is below bound / 2^64.
 // Source: Lemire 2019, "Fast random integer generation in an interval", arXiv:1805.10941, without
 // its rejection step, which would make the number of draws depend on the draws.
-int64_t Below(const RandomBits& bits, int64_t bound) {
-  const uint64_t x = (uint64_t{bits.v[0]} << 32) | bits.v[1];
+int64_t Below(uint64_t x, int64_t bound) {
   return static_cast<int64_t>((static_cast<unsigned __int128>(x) * static_cast<uint64_t>(bound)) >>
                               64);
+}
+
+uint64_t Random(uint64_t key, int64_t epoch, int64_t index) {
+  const RandomBits bits = Philox(key, static_cast<uint64_t>(epoch), static_cast<uint64_t>(index));
+  return uint64_t{bits.v[0]} << 32 | bits.v[1];
 }
 
 }  // namespace
@@ -72,21 +76,14 @@ int64_t SampleOrder::At(int64_t position) {
   return permutation_[static_cast<size_t>(position % period_)];
 }
 
-uint64_t SampleOrder::Random(const char* purpose, int64_t epoch, int64_t index) const {
-  const RandomBits bits =
-      Philox(RandomKey(seed_, purpose), static_cast<uint64_t>(epoch), static_cast<uint64_t>(index));
-  return uint64_t{bits.v[0]} << 32 | bits.v[1];
-}
-
 // Fisher-Yates (Durstenfeld 1964, CACM algorithm 235); step i draws from counter (epoch, i).
 void SampleOrder::Permute(int64_t epoch) {
   const uint64_t key = RandomKey(seed_, "sample order");
   permutation_.resize(static_cast<size_t>(period_));
   std::iota(permutation_.begin(), permutation_.end(), int64_t{0});
   for (int64_t i = period_ - 1; i > 0; --i) {
-    const RandomBits bits = Philox(key, static_cast<uint64_t>(epoch), static_cast<uint64_t>(i));
     std::swap(permutation_[static_cast<size_t>(i)],
-              permutation_[static_cast<size_t>(Below(bits, i + 1))]);
+              permutation_[static_cast<size_t>(Below(Random(key, epoch, i), i + 1))]);
   }
 }
 
@@ -96,13 +93,15 @@ void SampleOrder::Schedule(int64_t epoch) {
     int64_t first, samples;
     uint64_t among_equals, in_row;  // random
   };
+  const uint64_t among_equals = RandomKey(seed_, "sequences");
+  const uint64_t in_row = RandomKey(seed_, "sequences in a row");
   std::vector<Sequence> sequences;
   int64_t size = 0;
   for (const int64_t samples : samples_) {
     GYRE_CHECK(samples >= 1);
     const auto index = static_cast<int64_t>(sequences.size());
-    sequences.push_back({size, samples, Random("sequences", epoch, index),
-                         Random("sequences in a row", epoch, index)});
+    sequences.push_back(
+        {size, samples, Random(among_equals, epoch, index), Random(in_row, epoch, index)});
     size += samples;
   }
   // How the rows' loads grow depends on the lengths alone, so all epochs are of one length.
@@ -148,8 +147,8 @@ void SampleOrder::SortByLength(int64_t epoch) {
   }
   std::vector<int64_t> order(static_cast<size_t>(batches));
   std::iota(order.begin(), order.end(), int64_t{0});
-  std::ranges::stable_sort(order, {},
-                           [&](int64_t batch) { return Random("buckets", epoch, batch); });
+  const uint64_t key = RandomKey(seed_, "buckets");
+  std::ranges::stable_sort(order, {}, [&](int64_t batch) { return Random(key, epoch, batch); });
   std::vector<int64_t> shuffled = permutation_;
   for (int64_t b = 0; b < batches; ++b) {
     std::copy_n(permutation_.begin() + head + order[static_cast<size_t>(b)] * batch_, batch_,

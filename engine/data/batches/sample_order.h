@@ -45,7 +45,6 @@ class SampleOrder {
 
  private:
   SampleOrder(int64_t period, int64_t rows, uint64_t seed);
-  uint64_t Random(const char* purpose, int64_t epoch, int64_t index) const;
   void Permute(int64_t epoch);
   void Schedule(int64_t epoch);
   void SortByLength(int64_t epoch);
