@@ -41,10 +41,6 @@ std::string HeaderOf(const Tensor& tensor) {
   return preamble + header;
 }
 
-absl::Status ZipFailed(const std::string& path, const char* what, const char* why) {
-  return absl::InternalError(absl::StrCat(path, ": libzip cannot ", what, ": ", why));
-}
-
 struct FreeSource {
   void operator()(zip_source_t* source) const { zip_source_free(source); }
 };
@@ -59,7 +55,7 @@ absl::Status AddTensor(const std::string& path, const NamedTensor& tensor,
       {reinterpret_cast<zip_uint8_t*>(const_cast<char*>(bytes.data())), bytes.size()}};
   zip_source_t* source =
       zip_source_buffer_fragment(archive, fragments, bytes.empty() ? 1 : 2, /*freep=*/0);
-  if (source == nullptr) return ZipFailed(path, "make an entry", zip_strerror(archive));
+  GYRE_CHECK(source != nullptr);
   const zip_int64_t index =
       zip_file_add(archive, absl::StrCat(tensor.name, ".npy").c_str(), source, ZIP_FL_ENC_UTF_8);
   if (index < 0) {
@@ -68,24 +64,21 @@ absl::Status AddTensor(const std::string& path, const NamedTensor& tensor,
         absl::StrCat(path, ": cannot add \"", tensor.name, "\": ", zip_strerror(archive)));
   }
   const auto entry = static_cast<zip_uint64_t>(index);
-  if (zip_set_file_compression(archive, entry, ZIP_CM_STORE, 0) != 0 ||
-      zip_file_set_dostime(archive, entry, kZipTime, kZipDate, 0) != 0) {
-    return ZipFailed(path, "describe an entry", zip_strerror(archive));
-  }
+  GYRE_CHECK(zip_set_file_compression(archive, entry, ZIP_CM_STORE, 0) == 0 &&
+             zip_file_set_dostime(archive, entry, kZipTime, kZipDate, 0) == 0);
   return absl::OkStatus();
 }
 
-// Builds the archive in memory: libzip's own writer to a path syncs nothing.
+// Builds the archive in memory, where libzip's calls fail for want of memory alone: its own writer
+// to a path syncs nothing.
 absl::StatusOr<Source> BuildArchive(const std::string& path,
                                     const std::vector<const NamedTensor*>& tensors) {
-  zip_error_t error;
-  zip_error_init(&error);
-  Source memory(zip_source_buffer_create(nullptr, 0, 0, &error));
-  if (memory == nullptr) return ZipFailed(path, "make a buffer", zip_error_strerror(&error));
+  Source memory(zip_source_buffer_create(nullptr, 0, 0, nullptr));
+  GYRE_CHECK(memory != nullptr);
   std::vector<std::string> headers;
   headers.reserve(tensors.size());  // the archive points into them
-  ZipArchive archive(zip_open_from_source(memory.get(), ZIP_TRUNCATE, &error));
-  if (archive == nullptr) return ZipFailed(path, "open an archive", zip_error_strerror(&error));
+  ZipArchive archive(zip_open_from_source(memory.get(), ZIP_TRUNCATE, nullptr));
+  GYRE_CHECK(archive != nullptr);
   zip_source_keep(memory.get());  // the archive took the reference that `memory` still frees
 
   for (const NamedTensor* tensor : tensors) {
@@ -93,25 +86,21 @@ absl::StatusOr<Source> BuildArchive(const std::string& path,
     RETURN_IF_ERROR(AddTensor(path, *tensor, headers.back(), archive.get()));
   }
   if (zip_close(archive.get()) != 0) {
-    return ZipFailed(path, "build the archive", zip_strerror(archive.get()));
+    return absl::InternalError(
+        absl::StrCat(path, ": libzip cannot build the archive: ", zip_strerror(archive.get())));
   }
   archive.release();  // zip_close freed it
   return memory;
 }
 
-absl::Status CopyTo(const FileSink& sink, const std::string& path, zip_source_t* archive) {
-  if (zip_source_open(archive) != 0) {
-    return ZipFailed(path, "reopen the archive", zip_error_strerror(zip_source_error(archive)));
-  }
+absl::Status CopyTo(const FileSink& sink, zip_source_t* archive) {
+  GYRE_CHECK(zip_source_open(archive) == 0);
   std::vector<char> piece(size_t{1} << 20);
-  while (true) {
-    const zip_int64_t count = zip_source_read(archive, piece.data(), piece.size());
-    if (count < 0) {
-      return ZipFailed(path, "read the archive", zip_error_strerror(zip_source_error(archive)));
-    }
-    if (count == 0) break;
+  zip_int64_t count = 0;
+  while ((count = zip_source_read(archive, piece.data(), piece.size())) > 0) {
     RETURN_IF_ERROR(sink(std::string_view(piece.data(), static_cast<size_t>(count))));
   }
+  GYRE_CHECK(count == 0);
   zip_source_close(archive);
   return absl::OkStatus();
 }
@@ -131,8 +120,8 @@ absl::Status WriteNpz(const std::string& path, std::span<const NamedTensor> tens
     return WriteFileAtomically(path, [](const FileSink& sink) { return sink(kEmptyArchive); });
   }
   ASSIGN_OR_RETURN(const Source archive, BuildArchive(path, sorted));
-  return WriteFileAtomically(
-      path, [&](const FileSink& sink) { return CopyTo(sink, path, archive.get()); });
+  return WriteFileAtomically(path,
+                             [&](const FileSink& sink) { return CopyTo(sink, archive.get()); });
 }
 
 }  // namespace gyre
