@@ -22,17 +22,11 @@ constexpr char kTrainer[] =
     "learning_rate { base: 0.1 cosine { final: 0.01 } }\n"
     "batch: 64 epochs: 2\n";
 
-template <typename Config>
-Config FromText(const std::string& text) {
-  Config config;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
-  return config;
-}
-
 // The message after the override, or the error.
 template <typename Config>
 std::string Result(const std::string& text, const std::string& path, const std::string& value) {
-  auto config = FromText<Config>(text);
+  Config config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
   std::vector<Touched> touched;
   const absl::Status status = Set(config, path, value, "", &touched);
   if (!status.ok()) {
