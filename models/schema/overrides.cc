@@ -176,22 +176,6 @@ absl::Status Set(Message& root, absl::string_view path, absl::string_view value,
   return absl::OkStatus();
 }
 
-namespace {
-
-struct PathAndValue {
-  absl::string_view path, value;
-};
-absl::StatusOr<PathAndValue> Parts(absl::string_view override, absl::string_view shown) {
-  const size_t equals = override.find('=');
-  if (equals == 0 || equals == absl::string_view::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(shown, ": expected path=value, such as batch=64"));
-  }
-  return PathAndValue{override.substr(0, equals), override.substr(equals + 1)};
-}
-
-}  // namespace
-
 absl::Status ApplyOverrides(std::span<const std::string> overrides, absl::string_view prefix,
                             const Spellings& spellings, Message& message,
                             std::vector<Touched>* touched) {
@@ -200,9 +184,14 @@ absl::Status ApplyOverrides(std::span<const std::string> overrides, absl::string
     const auto spelling = spellings.find(whole);
     const std::string shown =
         spelling == spellings.end() ? absl::StrCat("--set ", whole) : spelling->second;
-    const absl::StatusOr<PathAndValue> parts = Parts(override, shown);
-    if (!parts.ok()) return parts.status();
-    const absl::Status status = Set(message, parts->path, parts->value, shown, touched);
+    const absl::string_view both = override;
+    const size_t equals = both.find('=');
+    if (equals == 0 || equals == both.npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(shown, ": expected path=value, such as batch=64"));
+    }
+    const absl::Status status =
+        Set(message, both.substr(0, equals), both.substr(equals + 1), shown, touched);
     if (!status.ok()) {
       return absl::Status(status.code(), absl::StrCat(shown, ": ", status.message()));
     }
@@ -210,12 +199,10 @@ absl::Status ApplyOverrides(std::span<const std::string> overrides, absl::string
   return absl::OkStatus();
 }
 
-absl::StatusOr<SplitOverrides> Split(std::span<const std::string> overrides) {
+SplitOverrides Split(std::span<const std::string> overrides) {
   constexpr absl::string_view kNet = "net.";
   SplitOverrides split;
   for (const std::string& override : overrides) {
-    const auto parts = Parts(override, absl::StrCat("--set ", override));
-    if (!parts.ok()) return parts.status();
     if (absl::StartsWith(override, kNet)) {
       split.net.push_back(override.substr(kNet.size()));
     } else {

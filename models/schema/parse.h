@@ -52,12 +52,11 @@ absl::StatusOr<Parsed<TrainerConfig>> ParseTrainerText(std::string_view text,
                                                        std::span<const std::string> overrides = {},
                                                        const Spellings& spellings = {});
 
-// Splits overrides "path=value" into those of the net, which start with "net." (taken off), and the
-// trainer's.  Errors: InvalidArgument for a missing path or "=".
+// Splits overrides into those of the net, which start with "net." (taken off), and the trainer's.
 struct SplitOverrides {
   std::vector<std::string> trainer, net;
 };
-absl::StatusOr<SplitOverrides> Split(std::span<const std::string> overrides);
+SplitOverrides Split(std::span<const std::string> overrides);
 
 // `path` relative to the folder of `file`.  An absolute path stays.
 std::string RelativeTo(const std::string& file, const std::string& path);

@@ -77,7 +77,7 @@ absl::StatusOr<ConfigFiles> ReadFiles(const std::string& trainer_path,
   if (trainer_path.empty()) {
     return absl::InvalidArgumentError("--trainer is missing; see --help");
   }
-  ASSIGN_OR_RETURN(const SplitOverrides split, Split(overrides));
+  const SplitOverrides split = Split(overrides);
   ConfigFiles files;
   auto trainer = ParseTrainer(trainer_path, split.trainer, spellings);
   if (!trainer.ok()) return AboutFile(trainer.status(), trainer_path, "--trainer");
