@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -132,10 +131,6 @@ template <typename Config>
 absl::StatusOr<Parsed<Config>> ParseText(std::string_view text, const std::string& file,
                                          std::span<const std::string> overrides,
                                          absl::string_view prefix, const Spellings& spellings) {
-  if (text.size() > INT_MAX) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file, ": ", text.size(), " bytes are too many for a model's text"));
-  }
   const auto unmarked = WithoutMark(text);
   if (!unmarked.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(file, ":1:1: ", unmarked.status().message()));
