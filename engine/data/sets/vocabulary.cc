@@ -95,14 +95,14 @@ absl::Status ForEachToken(std::string_view text, TokenKind kind,
   return absl::OkStatus();
 }
 
-void Vocabulary::Add(std::string token) {
-  numbers_.emplace(token, static_cast<int32_t>(tokens_.size()));
-  tokens_.push_back(std::move(token));
+void Vocabulary::Numbered::Add(std::string name) {
+  numbers.emplace(name, static_cast<int32_t>(names.size()));
+  names.push_back(std::move(name));
 }
 
-void Vocabulary::AddClass(std::string name) {
-  class_numbers_.emplace(name, static_cast<int32_t>(classes_.size()));
-  classes_.push_back(std::move(name));
+int32_t Vocabulary::Numbered::Find(std::string_view name, int32_t unknown) const {
+  const auto found = numbers.find(name);
+  return found == numbers.end() ? unknown : found->second;
 }
 
 Vocabulary Vocabulary::Of(const TokenCounts& counts, int64_t most,
@@ -116,9 +116,9 @@ Vocabulary Vocabulary::Of(const TokenCounts& counts, int64_t most,
     sorted.resize(std::min(sorted.size(), static_cast<size_t>(most) - 1));
   }
   Vocabulary vocabulary;
-  for (std::string& name : classes) vocabulary.AddClass(std::move(name));
-  vocabulary.Add(std::string(kUnknown));
-  for (const auto& [token, count] : sorted) vocabulary.Add(std::string(token));
+  for (std::string& name : classes) vocabulary.classes_.Add(std::move(name));
+  vocabulary.tokens_.Add(std::string(kUnknown));
+  for (const auto& [token, count] : sorted) vocabulary.tokens_.Add(std::string(token));
   return vocabulary;
 }
 
@@ -129,47 +129,37 @@ absl::StatusOr<Vocabulary> Vocabulary::Parse(const std::string& text) {
   if (lines.back().empty()) lines.pop_back();
   for (const std::string& line : lines) {
     ++number;
-    if (line.starts_with(kClass) && vocabulary.tokens_.empty()) {
-      vocabulary.AddClass(line.substr(sizeof(kClass) - 1));
+    if (line.starts_with(kClass) && vocabulary.tokens_.names.empty()) {
+      vocabulary.classes_.Add(line.substr(sizeof(kClass) - 1));
       continue;
     }
     std::string token;
     if (!absl::CUnescape(line, &token) || token.empty()) {
       return ErrorAt(number, "expected a token, with C's escapes");
     }
-    if (vocabulary.tokens_.empty() && token != kUnknown) {
+    if (vocabulary.tokens_.names.empty() && token != kUnknown) {
       return ErrorAt(number, absl::StrCat("the first token is ", kUnknown, " in a vocabulary"));
     }
-    if (vocabulary.numbers_.contains(token)) {
+    if (vocabulary.tokens_.numbers.contains(token)) {
       return ErrorAt(number, absl::StrCat("the token \"", line, "\" is there twice"));
     }
-    vocabulary.Add(std::move(token));
+    vocabulary.tokens_.Add(std::move(token));
   }
-  if (vocabulary.tokens_.empty()) return ErrorAt(1, "a vocabulary without tokens");
+  if (vocabulary.tokens_.names.empty()) return ErrorAt(1, "a vocabulary without tokens");
   return vocabulary;
 }
 
 std::string Vocabulary::text() const {
   std::string text;
-  for (const std::string& name : classes_) absl::StrAppend(&text, kClass, name, "\n");
-  for (const std::string& token : tokens_) {
+  for (const std::string& name : classes_.names) absl::StrAppend(&text, kClass, name, "\n");
+  for (const std::string& token : tokens_.names) {
     absl::StrAppend(&text, absl::Utf8SafeCEscape(token), "\n");
   }
   return text;
 }
 
-int32_t Vocabulary::Number(std::string_view token) const {
-  const auto found = numbers_.find(token);
-  return found == numbers_.end() ? 0 : found->second;
-}
-
-int32_t Vocabulary::ClassNumber(std::string_view name) const {
-  const auto found = class_numbers_.find(name);
-  return found == class_numbers_.end() ? -1 : found->second;
-}
-
 TokenKind Vocabulary::LowerKind() const {
-  for (const std::string& token : tokens_) {
+  for (const std::string& token : tokens_.names) {
     std::string lower;
     utf8proc_int32_t character = 0;
     for (std::string_view rest = token; !rest.empty();) {

@@ -41,19 +41,23 @@ class Vocabulary {
   // ASCII nor part of a character are C escapes.
   std::string text() const;
 
-  int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
-  const std::vector<std::string>& classes() const { return classes_; }
-  int32_t Number(std::string_view token) const;      // 0: unknown
-  int32_t ClassNumber(std::string_view name) const;  // -1: unknown
+  int64_t size() const { return static_cast<int64_t>(tokens_.names.size()); }
+  const std::vector<std::string>& classes() const { return classes_.names; }
+  // 0 and -1: unknown.
+  int32_t Number(std::string_view token) const { return tokens_.Find(token, 0); }
+  int32_t ClassNumber(std::string_view name) const { return classes_.Find(name, -1); }
   // The kind that made the words: kLowerWords, or kLowerAsciiWords if one has a capital.
   TokenKind LowerKind() const;
 
  private:
-  void Add(std::string token);
-  void AddClass(std::string name);
+  struct Numbered {
+    void Add(std::string name);
+    int32_t Find(std::string_view name, int32_t unknown) const;
 
-  std::vector<std::string> classes_, tokens_;
-  std::map<std::string, int32_t, std::less<>> numbers_, class_numbers_;
+    std::vector<std::string> names;
+    std::map<std::string, int32_t, std::less<>> numbers;  // of each in names
+  };
+  Numbered classes_, tokens_;
 };
 
 }  // namespace gyre
