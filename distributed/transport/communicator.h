@@ -28,6 +28,9 @@ enum Tag : int { kBarrierTag, kFaultTag, kSharedMemoryTag, kFirstOperationTag };
 // that of all lanes on a few ranks (with `direct` 16 for each other rank, in each of 5 lanes).
 inline constexpr int kUsualRequests = 256;
 
+// The longest message.  What is longer travels in segments, of 256 KiB at most.
+inline constexpr size_t kMostMessageBytes = std::numeric_limits<int>::max();
+
 // In place of a rank: none, or one that does not answer.
 inline constexpr int kNobody = -1, kUnheard = -2;
 
@@ -56,7 +59,8 @@ class Communicator {
   // Whether Send and Receive also accept memory of such a device.
   virtual bool moves_device_memory(DeviceKind kind) const = 0;
 
-  // Begin a message of `bytes`, 0 or more.  The memory stays untouched until Test returns true.
+  // Begin a message of `bytes`, 0 to kMostMessageBytes.  The memory stays untouched until Test
+  // returns true.
   virtual absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) = 0;
   virtual absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) = 0;
   // As Send, but it finishes only once the receiver takes the message, however short.  The sender

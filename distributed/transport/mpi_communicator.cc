@@ -31,7 +31,6 @@
 #include "distributed/transport/communicator.h"
 #include "distributed/transport/launcher.h"
 #include "distributed/transport/mpi_error.h"
-#include "distributed/transport/mpi_layout.h"
 #include "distributed/transport/mpi_requests.h"
 #include "distributed/transport/mpi_start.h"
 #include "distributed/transport/mpi_watch.h"
@@ -242,10 +241,8 @@ class MpiCommunicator final : public Communicator {
                                size_t bytes, int to, int tag) {
     RETURN_IF_ERROR(fault_);
     const Request request = NewRequest(bytes, to, RequestKind::kSend);
-    const MpiLayout layout(bytes);
-    RETURN_IF_ERROR(Checked(layout.code(), "the layout of a message", to));
     const int code = watch_->Over([&] {
-      return send(data, layout.count(), layout.type(), to, tag, all_, &requests_.at(request));
+      return send(data, static_cast<int>(bytes), MPI_BYTE, to, tag, all_, &requests_.at(request));
     });
     RETURN_IF_ERROR(Checked(code, call, to));
     return request;
@@ -254,10 +251,8 @@ class MpiCommunicator final : public Communicator {
   absl::StatusOr<Request> Await(void* data, size_t bytes, int from, int tag, RequestKind kind) {
     RETURN_IF_ERROR(fault_);
     const Request request = NewRequest(bytes, from, kind);
-    const MpiLayout layout(bytes);
-    RETURN_IF_ERROR(Checked(layout.code(), "the layout of a message", from));
     RETURN_IF_ERROR(Checked(
-        MPI_Irecv(data, layout.count(), layout.type(), from, tag, all_, &requests_.at(request)),
+        MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, all_, &requests_.at(request)),
         "MPI_Irecv", from));
     return request;
   }
@@ -381,6 +376,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   Request NewRequest(size_t bytes, int peer, RequestKind kind) {
+    GYRE_CHECK(bytes <= kMostMessageBytes);
     const Request request = requests_.Add();
     pending_.resize(requests_.size());
     pending_[request] = {bytes, peer, kind, Clock::now() + timeout_};
@@ -395,9 +391,9 @@ class MpiCommunicator final : public Communicator {
 
   // Too long a message is MPI_ERR_TRUNCATE already; too short a one is none of MPI's errors.
   absl::Status CheckLength(const MPI_Status& status, const PendingRequest& pending) {
-    MPI_Count received = 0;
-    RETURN_IF_ERROR(Checked(MPI_Get_elements_x(&status, MPI_BYTE, &received), "MPI_Get_elements_x",
-                            pending.peer));
+    int received = 0;
+    RETURN_IF_ERROR(
+        Checked(MPI_Get_count(&status, MPI_BYTE, &received), "MPI_Get_count", pending.peer));
     if (static_cast<size_t>(received) == pending.bytes) return absl::OkStatus();
     failed_ = true;
     return absl::InternalError(absl::StrCat("rank ", pending.peer, " sent ", received,
