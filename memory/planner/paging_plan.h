@@ -146,9 +146,9 @@ LargestStep FindLargestStep(const AccessTrace& trace, const std::vector<Home>* h
 
 // Ignores blocks of the communication arena.  Depends on its arguments alone.
 // Precondition: planner is not kNone.
-// Errors: those of PlanMemory for a malformed trace.  ResourceExhausted if the largest step does
-// not fit, naming it, its largest states and a sufficient capacity, or if host memory cannot hold
-// the staging.
+// Errors: InvalidArgument as of PlanMemory.  ResourceExhausted if the largest step does not fit,
+// naming it, its largest states and a sufficient capacity, or if host memory cannot hold the
+// staging.
 absl::StatusOr<PagingPlan> PlanPaging(const AccessTrace& trace, const PagingCosts& costs,
                                       const PagingLimits& limits,
                                       PlannerKind planner = PlannerKind::kAuto);

@@ -32,11 +32,10 @@ struct MemoryPlan {
   int peak_step = 0;                  // that step
 };
 
+// Precondition: the trace is well formed (access_trace.h).
 // Errors:
-//   InvalidArgument    A malformed trace, naming step and state: an index out of range, a view
-//                      beyond its base or in a circle, a group of unlike members or with a view, a
-//                      pinned state that is not persistent, more than 2^60 bytes, or a read of a
-//                      non-persistent state whose memory no step up to this one has written.
+//   InvalidArgument    More than 2^60 bytes, or a read of a non-persistent state whose memory no
+//                      step up to this one has written.  Names step and state.
 //   ResourceExhausted  Device arena and the caller's reserved_bytes exceed capacity_bytes.  Names
 //                      the peak step, its largest states, the capacity and the least sufficient.
 absl::StatusOr<MemoryPlan> PlanMemory(const AccessTrace& trace, size_t capacity_bytes,

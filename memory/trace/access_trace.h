@@ -27,8 +27,9 @@ struct TraceState {
   bool pinned = false;        // persistent, and also used outside of steps, so never paged
   int contiguous_group = -1;  // members are adjacent in order of declaration (a bucket); all are
                               // of one arena, all persistent or none, and none is a view
-  int view_of = -1;           // shares that state's memory from view_offset on, and its arena and
-                              // persistence (the view's own two fields are ignored)
+  int view_of = -1;           // lies in that state's memory from view_offset on, and shares its
+                              // arena and persistence (the view's own two fields are ignored);
+                              // views form no circle
   size_t view_offset = 0;
   bool may_narrow = false;  // F32 numbers that paging may round to 16 bits; ignored if persistent
 };

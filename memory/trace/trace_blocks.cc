@@ -18,9 +18,23 @@ constexpr size_t kMostBytes = size_t{1} << 60;
 
 // The state whose memory a state lies in (itself unless it is a view), and where in it.
 struct Root {
-  int state = -1;  // -1: not resolved yet
+  int state = 0;
   size_t offset = 0;
 };
+
+// Follows a chain of views to its end.
+Root RootOf(const AccessTrace& trace, int state) {
+  const std::vector<TraceState>& states = trace.states;
+  Root root = {state};
+  for (size_t links = 0; states[root.state].view_of >= 0; ++links) {
+    const TraceState& view = states[root.state];
+    const TraceState& base = states[view.view_of];
+    GYRE_CHECK(links < states.size());  // no circle
+    GYRE_CHECK(view.bytes <= base.bytes && view.view_offset <= base.bytes - view.bytes);
+    root = {view.view_of, root.offset + view.view_offset};
+  }
+  return root;
+}
 
 absl::Status CheckStates(const AccessTrace& trace) {
   const int count = static_cast<int>(trace.states.size());
@@ -31,62 +45,15 @@ absl::Status CheckStates(const AccessTrace& trace) {
       return absl::InvalidArgumentError(absl::StrCat(StateName(trace, i), " of ", state.bytes,
                                                      " bytes brings the sum beyond 2^60 bytes"));
     }
-    if (state.view_of < -1 || state.view_of >= count) {
-      return absl::InvalidArgumentError(absl::StrCat(StateName(trace, i), ": view of state ",
-                                                     state.view_of, "; there are ", count));
-    }
-    if (state.contiguous_group < -1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(StateName(trace, i), ": contiguous group ", state.contiguous_group));
-    }
-    if (state.pinned && !state.persistent && state.view_of < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(StateName(trace, i), " is pinned and not persistent"));
-    }
-    if (state.view_of >= 0 && state.contiguous_group >= 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          StateName(trace, i), ": a view cannot be in a contiguous group; its base can"));
-    }
+    const bool is_view = state.view_of >= 0;
+    GYRE_CHECK(state.view_of >= -1 && state.view_of < count && state.contiguous_group >= -1);
+    GYRE_CHECK(is_view ? state.contiguous_group < 0 : state.persistent || !state.pinned);
   }
   return absl::OkStatus();
 }
 
-// Follows every chain of views to its end.
-absl::StatusOr<std::vector<Root>> ResolveViews(const AccessTrace& trace) {
-  const std::vector<TraceState>& states = trace.states;
-  std::vector<Root> roots(states.size());
-  std::vector<int> chain;  // of views that wait for their base
-  for (size_t i = 0; i < states.size(); ++i) {
-    int state = static_cast<int>(i);
-    while (roots[state].state < 0 && states[state].view_of >= 0) {
-      const TraceState& base = states[states[state].view_of];
-      const TraceState& view = states[state];
-      if (view.bytes > base.bytes || view.view_offset > base.bytes - view.bytes) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(StateName(trace, state), ": ", view.bytes, " bytes from ",
-                         view.view_offset, " are beyond its base, ", StateName(trace, view.view_of),
-                         " of ", base.bytes, " bytes"));
-      }
-      if (chain.size() == states.size()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(StateName(trace, state), ": its views form a circle"));
-      }
-      chain.push_back(state);
-      state = view.view_of;
-    }
-    if (roots[state].state < 0) roots[state] = {state, 0};
-    Root root = roots[state];
-    for (; !chain.empty(); chain.pop_back()) {
-      root.offset += states[chain.back()].view_offset;
-      roots[chain.back()] = root;
-    }
-  }
-  return roots;
-}
-
 // Blocks by their first member's declaration.  block_of: for each state that is not a view.
-absl::StatusOr<std::vector<TraceBlock>> MakeBlocks(const AccessTrace& trace,
-                                                   std::vector<int>& block_of) {
+std::vector<TraceBlock> MakeBlocks(const AccessTrace& trace, std::vector<int>& block_of) {
   std::vector<TraceBlock> blocks;
   std::map<int, int> block_of_group;
   block_of.assign(trace.states.size(), -1);
@@ -103,14 +70,8 @@ absl::StatusOr<std::vector<TraceBlock>> MakeBlocks(const AccessTrace& trace,
     if (block.members.empty()) {
       block.arena = state.arena;
       block.persistent = state.persistent;
-    } else {
-      if (block.arena != state.arena || block.persistent != state.persistent) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(StateName(trace, i), " and ", StateName(trace, block.members.front()),
-                         " are in contiguous group ", state.contiguous_group,
-                         " but differ in arena or persistence"));
-      }
     }
+    GYRE_CHECK(block.arena == state.arena && block.persistent == state.persistent);
     block.offsets.push_back(RoundUp(block.bytes, kGroupAlignment));
     block.bytes = block.offsets.back() + state.bytes;
     block.members.push_back(i);
@@ -120,7 +81,7 @@ absl::StatusOr<std::vector<TraceBlock>> MakeBlocks(const AccessTrace& trace,
   return blocks;
 }
 
-// Sets the blocks' lifetimes from what the steps touch, and checks the steps.
+// Sets the blocks' lifetimes from what the steps touch, and checks that they read what is there.
 absl::Status FindLifetimes(const AccessTrace& trace, std::span<const Root> roots,
                            std::span<const int> block_of, std::vector<TraceBlock>& blocks) {
   const int steps = static_cast<int>(trace.steps.size());
@@ -129,10 +90,7 @@ absl::Status FindLifetimes(const AccessTrace& trace, std::span<const Root> roots
   for (int s = 0; s < steps; ++s) {
     const std::vector<TraceTouch>& touches = trace.steps[s].touches;
     for (const TraceTouch& touch : touches) {
-      if (touch.state < 0 || touch.state >= states) {
-        return absl::InvalidArgumentError(absl::StrCat(StepName(trace, s), " touches state ",
-                                                       touch.state, "; there are ", states));
-      }
+      GYRE_CHECK(touch.state >= 0 && touch.state < states);
       const int root = roots[touch.state].state;
       if (touch.write) written[root] = true;
       TraceBlock& block = blocks[block_of[root]];
@@ -186,9 +144,7 @@ std::vector<bool> TouchedRoots(const AccessTrace& trace) {
   std::vector<bool> touched(trace.states.size());
   for (const TraceStep& step : trace.steps) {
     for (const TraceTouch& touch : step.touches) {
-      int root = touch.state;
-      while (trace.states[root].view_of >= 0) root = trace.states[root].view_of;
-      touched[root] = true;
+      touched[RootOf(trace, touch.state).state] = true;
     }
   }
   return touched;
@@ -196,10 +152,13 @@ std::vector<bool> TouchedRoots(const AccessTrace& trace) {
 
 absl::StatusOr<TraceBlocks> CutIntoBlocks(const AccessTrace& trace) {
   RETURN_IF_ERROR(CheckStates(trace));
-  ASSIGN_OR_RETURN(const std::vector<Root> roots, ResolveViews(trace));
+  std::vector<Root> roots;
+  for (size_t i = 0; i < trace.states.size(); ++i) {
+    roots.push_back(RootOf(trace, static_cast<int>(i)));
+  }
   TraceBlocks cut;
   std::vector<int> block_of;
-  ASSIGN_OR_RETURN(cut.blocks, MakeBlocks(trace, block_of));
+  cut.blocks = MakeBlocks(trace, block_of);
   RETURN_IF_ERROR(FindLifetimes(trace, roots, block_of, cut.blocks));
   cut.states.resize(trace.states.size());
   for (size_t b = 0; b < cut.blocks.size(); ++b) {
