@@ -59,21 +59,4 @@ absl::Status WaitFor(Communicator& communicator, Request request) {
   }
 }
 
-// Dissemination: in the round of distance d = 1, 2, 4, ... each rank hears from rank - d, and so
-// from 2d ranks in all.  ceil(lg ranks) rounds of empty messages.
-// Source: Hensgen, Finkel & Manber 1988, "Two algorithms for barrier synchronization".
-absl::Status Barrier(Communicator& communicator) {
-  const int ranks = communicator.size(), rank = communicator.rank();
-  for (int distance = 1; distance < ranks; distance *= 2) {
-    ASSIGN_OR_RETURN(
-        const Request receive,
-        communicator.Receive(nullptr, 0, (rank + ranks - distance) % ranks, kBarrierTag));
-    ASSIGN_OR_RETURN(const Request send,
-                     communicator.Send(nullptr, 0, (rank + distance) % ranks, kBarrierTag));
-    RETURN_IF_ERROR(WaitFor(communicator, receive));
-    RETURN_IF_ERROR(WaitFor(communicator, send));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace gyre

@@ -2,7 +2,7 @@
 //
 // One thread at a time calls it, except Abort.  The thread that starts MPI also finishes it.
 // Messages between two ranks with one tag arrive in order.  Messages do not block, so one
-// thread can drive, abort and bound several collectives.  WaitFor, Barrier and Overdue do.
+// thread can drive, abort and bound several collectives.  WaitFor and Overdue do.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ using Request = int64_t;
 
 // A tag for each protocol, so that their messages never match.  Operations of a process group have
 // tags from kFirstOperationTag on.
-enum Tag : int { kBarrierTag, kFaultTag, kSharedMemoryTag, kFirstOperationTag };
+enum Tag : int { kFaultTag = 1, kSharedMemoryTag, kFirstOperationTag };
 
 // Requests for which room is made at the start, because their number depends on timing.  It exceeds
 // that of all lanes on a few ranks (with `direct` 16 for each other rank, in each of 5 lanes).
@@ -119,8 +119,6 @@ class PolledWait {
 
 // Blocks until the request is done.  Spins, then sleeps.
 absl::Status WaitFor(Communicator& communicator, Request request);
-// Blocks until all ranks have called it.
-absl::Status Barrier(Communicator& communicator);
 
 // Ranks as threads of this process (`--ranks`, tests, a single rank).  Element r is used by the
 // thread of rank r.  A send finishes when its receive is posted, as a large one does in MPI.

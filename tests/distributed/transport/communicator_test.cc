@@ -1,11 +1,10 @@
-// The communicator over threads: order, lengths, silence, aborts; and the barrier.
+// The communicator over threads: order, lengths, silence, aborts.
 
 #include "distributed/transport/communicator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <vector>
 
@@ -102,24 +101,6 @@ TEST(SilentRank, IsAtTheEndOfTheChain) {
   for (const Case& c : cases) {
     EXPECT_EQ(SilentRank(c.waits_for, c.from), c.silent) << c.says;
     EXPECT_EQ(Silence(c.waits_for, c.silent, "x", 5), absl::UnavailableError(c.says));
-  }
-}
-
-TEST(Barrier, NobodyLeavesBeforeAllHaveCome) {
-  for (const int ranks : {1, 2, 3, 5, 8}) {
-    std::vector<std::atomic<int>> rounds(ranks);  // that a rank has come to
-    RunRanks(ranks, [&](Communicator& transport) {
-      DelayingCommunicator communicator(transport, 1);
-      for (int round = 1; round <= 20; ++round) {
-        // Late enough for the others to leave, if they did not wait.
-        if (communicator.rank() == round % ranks) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        }
-        rounds[communicator.rank()] = round;
-        ASSERT_TRUE(Barrier(communicator).ok());
-        for (const auto& reached : rounds) ASSERT_GE(reached, round);
-      }
-    });
   }
 }
 
