@@ -1,8 +1,10 @@
 #include "distributed/agreement.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
-#include <utility>
+#include <string>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -30,39 +32,42 @@ std::string DifferentLine(std::string_view expected, std::string_view got) {
   return absl::StrCat(": expected ", show(of_expected), ", got ", show(of_got));
 }
 
-}  // namespace
+// The first rank whose text differs from rank 0's, or -1, and the index of the text.
+struct Difference {
+  int32_t rank = -1, text = 0;
+};
 
-Agreement::Agreement(std::vector<Said> said, int rank, int size)
-    : said_(std::move(said)), rank_(rank), size_(size) {
-  for (const Said& one : said_) {
-    const uint64_t hash = Hash(one.text);
-    hashes_.append(reinterpret_cast<const char*>(&hash), sizeof(hash));
-  }
-}
-
-Agreement::Difference Agreement::Find(const std::vector<Mail::Incoming>& hashes) const {
-  constexpr size_t kBytes = sizeof(uint64_t);
-  for (size_t text = 0; text < said_.size(); ++text) {
-    for (const auto& [from, of_rank, into] : hashes) {
-      const auto of_text = [&](std::string_view all) { return all.substr(text * kBytes, kBytes); };
-      if (of_rank.size() == hashes_.size() && of_text(of_rank) == of_text(hashes_)) continue;
-      return {from, static_cast<int32_t>(text)};
+// `own` and those of other ranks: a hash for each text.
+Difference FirstDifference(std::string_view own, const std::vector<Mail::Incoming>& others) {
+  for (size_t at = 0; at < own.size(); at += sizeof(uint64_t)) {
+    for (const auto& [from, theirs, into] : others) {
+      const auto of_text = [&](std::string_view all) { return all.substr(at, sizeof(uint64_t)); };
+      if (theirs.size() == own.size() && of_text(theirs) == of_text(own)) continue;
+      return {from, static_cast<int32_t>(at / sizeof(uint64_t))};
     }
   }
   return {};
 }
 
-absl::Status Agreement::Check(const std::function<absl::Status(Mail*)>& carry) {
-  const bool first = rank_ == 0;
+}  // namespace
+
+absl::Status CheckAgreement(std::span<const Said> said, int rank, int size,
+                            const std::function<absl::Status(Mail*)>& carry) {
+  std::string hashes;
+  for (const Said& one : said) {
+    const uint64_t hash = Hash(one.text);
+    hashes.append(reinterpret_cast<const char*>(&hash), sizeof(hash));
+  }
+  const bool first = rank == 0;
   Mail heard, told, texts;
-  if (!first) heard.outgoing.push_back({0, hashes_});
-  for (int rank = 1; first && rank < size_; ++rank) heard.incoming.push_back({rank});
+  if (!first) heard.outgoing.push_back({0, hashes});
+  for (int other = 1; first && other < size; ++other) heard.incoming.push_back({other});
   RETURN_IF_ERROR(carry(&heard));
   Difference found;
-  if (first) found = Find(heard.incoming);
+  if (first) found = FirstDifference(hashes, heard.incoming);
   const std::string_view word(reinterpret_cast<const char*>(&found), sizeof(found));
   if (!first) told.incoming.push_back({0});
-  for (int rank = 1; first && rank < size_; ++rank) told.outgoing.push_back({rank, word});
+  for (int other = 1; first && other < size; ++other) told.outgoing.push_back({other, word});
   RETURN_IF_ERROR(carry(&told));
   if (!first) {
     const std::string& bytes = told.incoming.front().bytes;
@@ -72,18 +77,18 @@ absl::Status Agreement::Check(const std::function<absl::Status(Mail*)>& carry) {
     std::memcpy(&found, bytes.data(), sizeof(found));
   }
   if (found.rank < 0) return absl::OkStatus();
-  const Said& said = said_[static_cast<size_t>(found.text)];
+  const auto& [what, text] = said[static_cast<size_t>(found.text)];
   for (const int from : {0, static_cast<int>(found.rank)}) {
-    if (from != rank_) texts.incoming.push_back({from});
-    for (int to = 0; from == rank_ && to < size_; ++to) {
-      if (to != rank_) texts.outgoing.push_back({to, said.text});
+    if (from != rank) texts.incoming.push_back({from});
+    for (int to = 0; from == rank && to < size; ++to) {
+      if (to != rank) texts.outgoing.push_back({to, text});
     }
   }
   RETURN_IF_ERROR(carry(&texts));
-  std::string_view expected = said.text, got = said.text;
+  std::string_view expected = text, got = text;
   for (const Mail::Incoming& mail : texts.incoming) (mail.from == 0 ? expected : got) = mail.bytes;
   return absl::FailedPreconditionError(absl::StrCat(
-      std::string(said.what), ": rank ", found.rank, " is the first that differs from rank 0",
+      std::string(what), ": rank ", found.rank, " is the first that differs from rank 0",
       DifferentLine(expected, got), "; give all ranks the same program, flags and files"));
 }
 

@@ -4,11 +4,9 @@
 // messages for each rank.  Only if a text differs do ranks send texts.  Used by one thread.
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <string>
+#include <span>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "distributed/collectives/exchange.h"
@@ -20,26 +18,10 @@ struct Said {
   std::string_view what, text;
 };
 
-class Agreement {
- public:
-  // At least one text, and as many on all ranks.  They must outlive this object.
-  Agreement(std::vector<Said> said, int rank, int size);
-
-  // `carry` blocks until all ranks have exchanged the mail.  Errors: those of carry, and
-  // FailedPrecondition on every rank for the first text that differs.  It shows the first line that
-  // differs, as rank 0 and the first other rank have it.
-  absl::Status Check(const std::function<absl::Status(Mail*)>& carry);
-
- private:
-  // The first rank whose text differs from rank 0's, or -1, and the index of the text.
-  struct Difference {
-    int32_t rank = -1, text = 0;
-  };
-  Difference Find(const std::vector<Mail::Incoming>& hashes) const;
-
-  const std::vector<Said> said_;
-  const int rank_, size_;
-  std::string hashes_;  // 8 bytes for each text
-};
+// Takes at least one text, and as many on all `size` ranks.  `carry` blocks until all ranks have
+// exchanged the mail.  Errors: those of carry, and FailedPrecondition on every rank for the first
+// text that differs.  It shows the line that differs, as rank 0 and the first other rank have it.
+absl::Status CheckAgreement(std::span<const Said> said, int rank, int size,
+                            const std::function<absl::Status(Mail*)>& carry);
 
 }  // namespace gyre

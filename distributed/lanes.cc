@@ -48,8 +48,9 @@ absl::Status Lanes::Agree() {
     absl::StrAppendFormat(&text, ", costs %08x", static_cast<uint32_t>(Hash(costs)));
   }
   constexpr char kWhat[] = "the command";
-  return Agreement({{kWhat, text}}, communicator_.rank(), communicator_.size())
-      .Check([&](Mail* mail) -> absl::Status {
+  const Said said[] = {{kWhat, text}};
+  return CheckAgreement(
+      said, communicator_.rank(), communicator_.size(), [&](Mail* mail) -> absl::Status {
         exchange_->Carry(mail);
         RETURN_IF_ERROR(exchange_->Start(Claim::Of(0, kWhat), Operation::kExchange,
                                          {nullptr, Shape({0}), DType::kF64}));

@@ -293,11 +293,9 @@ absl::Status ProcessGroup::Sum(std::string_view label, Tensor inout) {
   return Wait(Submit(label, inout, nullptr, MemoryKind::kPinnedHost, kMostUrgent)).status();
 }
 
-absl::Status ProcessGroup::CheckEqual(std::vector<Said> said) {
-  const std::string_view what = said.front().what;
-  return Agreement(std::move(said), rank(), size()).Check([&](Mail* mail) {
-    return Wait(Submit(what, mail)).status();
-  });
+absl::Status ProcessGroup::CheckEqual(const std::vector<Said>& said) {
+  return CheckAgreement(said, rank(), size(),
+                        [&](Mail* mail) { return Wait(Submit(said.front().what, mail)).status(); });
 }
 
 absl::Status ProcessGroup::Barrier() {

@@ -139,7 +139,7 @@ class ProcessGroup {
   absl::Status CheckEqual(std::string_view what, std::string_view bytes) {
     return CheckEqual({{what, bytes}});
   }
-  absl::Status CheckEqual(std::vector<Said> said);
+  absl::Status CheckEqual(const std::vector<Said>& said);
   absl::Status Barrier();
   // Returns rank 0's text on all ranks.  Blocks.  Errors: as Done's.
   absl::StatusOr<std::string> TextOfLeader(std::string_view what, std::string text);
