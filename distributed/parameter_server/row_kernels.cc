@@ -20,14 +20,6 @@ struct Scatter {
   }
 };
 
-struct Add {
-  template <typename T, typename P>
-  HOST_DEVICE void operator()(T& table, P& packed) const {
-    using A = AccumulateType<T>;
-    table = static_cast<T>(static_cast<A>(table) + static_cast<A>(packed));
-  }
-};
-
 struct Clear {
   template <typename T, typename P>
   HOST_DEVICE void operator()(T& table, P&) const {
@@ -102,11 +94,6 @@ absl::Status GatherRows(Stream& stream, RowIndices places, int64_t width, Tensor
 absl::Status ScatterRows(Stream& stream, RowIndices places, int64_t width, Tensor packed,
                          Tensor table) {
   return CopyRows(stream, places, width, table, packed, Scatter{}, /*from_table=*/false);
-}
-
-absl::Status AddRows(Stream& stream, RowIndices places, int64_t width, Tensor packed,
-                     Tensor table) {
-  return MoveRows(stream, places, width, table, packed, Add{});
 }
 
 absl::Status AddScaledRows(Stream& stream, RowIndices places, int64_t width, double factor,

@@ -20,9 +20,7 @@ absl::Status GatherRows(Stream& stream, RowIndices places, int64_t width, Tensor
 // table[place k] <- packed[k].  Precondition: no place is named twice.
 absl::Status ScatterRows(Stream& stream, RowIndices places, int64_t width, Tensor packed,
                          Tensor table);
-// table[place k] += packed[k], added in AccumulateDType, rounded once.  Precondition: likewise.
-absl::Status AddRows(Stream& stream, RowIndices places, int64_t width, Tensor packed, Tensor table);
-// table[place k] += factor * packed[k], likewise.
+// table[place k] += factor * packed[k], in AccumulateDType, rounded once.  Precondition: likewise.
 absl::Status AddScaledRows(Stream& stream, RowIndices places, int64_t width, double factor,
                            Tensor packed, Tensor table);
 

@@ -223,8 +223,9 @@ absl::Status Shard::AddToSum(TableChunk& chunk, UpdateSlice& slice) {
   const bool is_first = chunk.next == 0, is_all = slice.rows.count() == all.count;
   if (is_first && !is_all) RETURN_IF_ERROR(ClearRows(*work_, all, width, chunk.adding));
   RETURN_IF_ERROR(Receive(slice, [&](const Tensor& sent) {
-    return is_first && is_all ? ScatterRows(*work_, places, width, sent, chunk.adding)
-                              : AddRows(*work_, places, width, sent, chunk.adding);
+    return is_first && is_all
+               ? ScatterRows(*work_, places, width, sent, chunk.adding)
+               : AddScaledRows(*work_, places, width, /*factor=*/1, sent, chunk.adding);
   }));
   if (++chunk.next < chunk.updates.size()) return absl::OkStatus();
   const Table& table = *chunk.table;

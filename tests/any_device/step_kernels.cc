@@ -87,7 +87,6 @@ absl::Status StepKernels::RunRows(DType dtype) const {
     for (const Tensor& to : {table(), make_({7 * 5}, AccumulateDType(dtype))}) {
       RETURN_IF_ERROR(GatherRows(stream_, places, 5, to, make_({4 * 5}, dtype)));
       RETURN_IF_ERROR(ScatterRows(stream_, places, 5, values, to));
-      RETURN_IF_ERROR(AddRows(stream_, places, 5, values, to));
       RETURN_IF_ERROR(AddScaledRows(stream_, places, 5, 0.5, values, to));
     }
     for (const DType of : {dtype, AccumulateDType(dtype)}) {
