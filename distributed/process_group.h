@@ -24,7 +24,6 @@
 #include "absl/status/statusor.h"
 #include "distributed/agreement.h"
 #include "distributed/collectives/algorithms/catalogue.h"
-#include "distributed/service.h"
 #include "distributed/transport/communicator.h"
 #include "distributed/work_queue.h"
 #include "engine/runtime/device/device.h"
@@ -32,6 +31,16 @@
 namespace gyre {
 
 class Lanes;
+
+// Work of the driving thread besides operations in order.  It serves messages that may arrive at
+// any time, such as a parameter server's.
+class Service {
+ public:
+  virtual ~Service() = default;
+  // Does all that needs no waiting, and never blocks.  The driving thread calls it repeatedly.
+  // Returns kWaiting if there was nothing to do.  Errors become those of all operations.
+  virtual absl::StatusOr<Advance> Progress(Communicator& communicator) = 0;
+};
 
 class ProcessGroup {
  public:
