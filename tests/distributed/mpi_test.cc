@@ -175,10 +175,6 @@ TEST_F(MpiTest, ManyMessagesAreLookedAtTogether) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(MpiTest, Barriers) {
-  for (int i = 0; i < 100; ++i) ASSERT_TRUE(group_->Barrier().ok());
-}
-
 TEST_F(MpiTest, StartsOnce) {
   EXPECT_EQ(NewMpiCommunicator(1000).status().code(), absl::StatusCode::kUnavailable);
 }

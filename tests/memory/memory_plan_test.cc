@@ -26,12 +26,6 @@ TraceState Persistent(std::string name, size_t bytes) {
   return state;
 }
 
-TraceState Grouped(std::string name, size_t bytes, int group) {
-  TraceState state = State(std::move(name), bytes);
-  state.contiguous_group = group;
-  return state;
-}
-
 TraceState View(std::string name, size_t bytes, int base, size_t offset) {
   TraceState state = State(std::move(name), bytes);
   state.view_of = base;
@@ -81,46 +75,6 @@ TEST(MemoryPlan, PersistentStatesComeFirstInOrderOfDeclaration) {
   EXPECT_EQ(plan->placements[0].offset, 3 * kPage);
   EXPECT_EQ(plan->placements[2].offset, 13 * kPage);
   EXPECT_EQ(plan->device_bytes, 14 * kPage);
-}
-
-TEST(MemoryPlan, ViewKeepsItsBaseAlive) {
-  AccessTrace trace;
-  // The outer view is declared before what it views.
-  trace.states = {View("outer", 4, 1, 4), View("inner", 16, 2, 100), State("base", kPage),
-                  State("other", kPage)};
-  trace.steps = {{"write", {Writes(2)}}, {"other", {Writes(3)}}, {"read", {Reads(0)}}};
-  const absl::StatusOr<MemoryPlan> plan = PlanMemory(trace, kUnlimited);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->placements[2].last_step, 2);
-  EXPECT_EQ(plan->placements[0].offset, plan->placements[2].offset + 104);
-  EXPECT_EQ(plan->device_bytes, 2 * kPage);
-}
-
-TEST(MemoryPlan, GroupIsOneBlockOverAllItsMembersLifetimes) {
-  AccessTrace trace;
-  trace.states = {Grouped("a", 10, 5), State("between", kPage), Grouped("b", 100, 5),
-                  Grouped("c", 1, 5)};
-  trace.steps = {{"a", {Writes(0)}}, {"between", {Writes(1)}}, {"b", {Writes(2)}}};
-  const absl::StatusOr<MemoryPlan> plan = PlanMemory(trace, kUnlimited);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  const size_t begin = plan->placements[0].offset;
-  EXPECT_EQ(plan->placements[2].offset, begin + 64);
-  EXPECT_EQ(plan->placements[3].offset, begin + 192);  // 64 + 100, aligned
-  EXPECT_EQ(plan->device_bytes, 2 * kPage);
-}
-
-TEST(MemoryPlan, CommunicationArenaIsNeverShared) {
-  AccessTrace trace;
-  trace.states = {State("bucket0", 1), State("bucket1", kPage), State("x", kPage)};
-  trace.states[0].arena = trace.states[1].arena = Arena::kCommunication;
-  trace.steps = {{"a", {Writes(0)}}, {"b", {Writes(1)}}, {"c", {Writes(2)}}};
-  const absl::StatusOr<MemoryPlan> plan = PlanMemory(trace, kPage);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->communication_bytes, 2 * kPage);
-  EXPECT_EQ(plan->device_bytes, kPage);
-  EXPECT_EQ(plan->placements[0].offset, 0u);
-  EXPECT_EQ(plan->placements[1].offset, kPage);
-  EXPECT_EQ(plan->placements[0].last_step, 2);
 }
 
 TEST(MemoryPlan, ZeroBytesAndUntouchedStatesNeedNoMemory) {

@@ -470,15 +470,5 @@ TEST(PagingPlan, ASlowDiskTakesItsTime) {
                                static_cast<double>(slow->disk_written_bytes) / 1e7 + 0.1);
 }
 
-TEST(PagingPlan, WhatFitsStays) {
-  const AccessTrace trace = EqualLayers(8, 10, 1e-3);
-  const absl::StatusOr<PagingPlan> plan = PlanPaging(trace, {}, {.capacity_bytes = 8 * 10 * kPage});
-  ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->fetched_bytes, 0u);
-  EXPECT_EQ(plan->written_bytes, 0u);
-  EXPECT_EQ(plan->page_bytes, 0u);
-  EXPECT_NEAR(plan->stalled_seconds, 0, 1e-9);
-}
-
 }  // namespace
 }  // namespace gyre

@@ -58,17 +58,6 @@ TEST(ThreadCommunicator, AnotherLengthIsAnError) {
   }
 }
 
-TEST(ThreadCommunicator, NamesTheSilentRank) {
-  auto communicators = NewThreadCommunicators(3, 20);
-  char data = 0;
-  auto receive = communicators[0]->Receive(&data, 1, 2, 0);
-  ASSERT_TRUE(receive.ok());
-  const absl::Status status = WaitFor(*communicators[0], *receive);
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(status.message(), "rank 2 has been silent for 20 ms");
-  EXPECT_EQ(communicators[2]->Send(&data, 1, 0, 0).status(), status);  // all know
-}
-
 TEST(ThreadCommunicator, AbortReachesEveryRank) {
   RunRanks(3, [](Communicator& communicator) {
     const absl::Status reason = absl::DataLossError("disk on fire");
