@@ -22,6 +22,7 @@ struct Placement {
   size_t offset = 0;  // within its arena; a multiple of kPlanAlignment but for views
                       // and group members after the first (64)
   int first_step = 0, last_step = -1;
+  bool operator==(const Placement&) const = default;
 };
 
 struct MemoryPlan {
@@ -30,6 +31,7 @@ struct MemoryPlan {
   size_t communication_bytes = 0;     // extent of the communication arena
   size_t lower_bound_bytes = 0;       // most device bytes alive at one step; no plan needs fewer
   int peak_step = 0;                  // that step
+  bool operator==(const MemoryPlan&) const = default;
 };
 
 // Precondition: the trace is well formed (access_trace.h).

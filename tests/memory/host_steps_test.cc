@@ -110,19 +110,13 @@ TEST(HostSteps, NotWhereAllFits) {
   EXPECT_TRUE(plan->host_steps.empty());
 }
 
-TEST(HostSteps, NotWithPagesOnDiskNorForOtherPlanners) {
+TEST(HostSteps, NotWithPagesOnDisk) {
   const AccessTrace trace = Layers(4, 10);
-  PagingLimits limits = {.capacity_bytes = 60 * kPage, .host_bytes = 40 * kPage};
+  const PagingLimits limits = {.capacity_bytes = 60 * kPage, .host_bytes = 40 * kPage};
   const auto disk = PlanPaging(trace, Slow(trace, 1e12), limits);
   ASSERT_TRUE(disk.ok()) << disk.status();
   EXPECT_GT(disk->disk_bytes, 0u);
   EXPECT_TRUE(disk->host_steps.empty());
-  limits.host_bytes = ~size_t{0};
-  for (const PlannerKind planner : {PlannerKind::kNaive, PlannerKind::kGeeps}) {
-    const auto plan = PlanPaging(trace, Slow(trace, 1e12), limits, planner);
-    ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_TRUE(plan->host_steps.empty());
-  }
 }
 
 // One whose weight another net of the run keeps on the device runs there.

@@ -147,19 +147,6 @@ void CheckPlan(const AccessTrace& trace, const MemoryPlan& plan) {
   EXPECT_GE(plan.device_bytes, plan.lower_bound_bytes);
 }
 
-bool SamePlan(const MemoryPlan& a, const MemoryPlan& b) {
-  if (a.placements.size() != b.placements.size()) return false;
-  for (size_t i = 0; i < a.placements.size(); ++i) {
-    const Placement &x = a.placements[i], &y = b.placements[i];
-    if (x.arena != y.arena || x.offset != y.offset || x.first_step != y.first_step ||
-        x.last_step != y.last_step) {
-      return false;
-    }
-  }
-  return a.device_bytes == b.device_bytes && a.communication_bytes == b.communication_bytes &&
-         a.lower_bound_bytes == b.lower_bound_bytes && a.peak_step == b.peak_step;
-}
-
 // Collects device_bytes / lower_bound_bytes and says how far from optimal the plans are.
 class Ratios {
  public:
@@ -191,7 +178,7 @@ TEST(MemoryPlanProperty, RandomTraces) {
     ASSERT_TRUE(plan.ok()) << plan.status();
     CheckPlan(trace, *plan);
     ASSERT_FALSE(HasFailure());
-    ASSERT_TRUE(SamePlan(*plan, *PlanMemory(trace, kUnlimited)));
+    ASSERT_TRUE(*plan == *PlanMemory(trace, kUnlimited));
     EXPECT_FALSE(Explain(trace, *plan).empty());
     ratios.Add(*plan);
   }

@@ -14,11 +14,6 @@ TEST(StripPacking, Nothing) {
   EXPECT_TRUE(LiveBytes({}, 0).empty());
 }
 
-TEST(StripPacking, LiveBytes) {
-  const std::vector<PackItem> items = {{5, 0, 2}, {7, 2, 2}, {1, 1, 3}};
-  EXPECT_EQ(LiveBytes(items, 5), (std::vector<size_t>{5, 6, 13, 1, 0}));
-}
-
 TEST(StripPacking, UsesAGapThatFitsExactly) {
   // Every order takes these as they come: the second lies on the first, the third below the second.
   const std::vector<PackItem> items = {{10, 0, 2}, {10, 2, 3}, {10, 3, 3}};

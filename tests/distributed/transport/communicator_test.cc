@@ -1,4 +1,4 @@
-// The communicator over threads: order, lengths, silence, aborts.
+// The communicator over threads: order, lengths, silence.
 
 #include "distributed/transport/communicator.h"
 
@@ -56,17 +56,6 @@ TEST(ThreadCommunicator, AnotherLengthIsAnError) {
                   HasSubstr("rank 0 sent " + std::to_string(sent) + " bytes, expected 4"));
     });
   }
-}
-
-TEST(ThreadCommunicator, AbortReachesEveryRank) {
-  RunRanks(3, [](Communicator& communicator) {
-    const absl::Status reason = absl::DataLossError("disk on fire");
-    if (communicator.rank() == 1) communicator.Abort(reason, 1);
-    char data = 0;
-    const int other = (communicator.rank() + 1) % 3;
-    auto receive = communicator.Receive(&data, 1, other, 0);
-    EXPECT_EQ(receive.ok() ? WaitFor(communicator, *receive) : receive.status(), reason);
-  });
 }
 
 TEST(SilentRank, IsAtTheEndOfTheChain) {
