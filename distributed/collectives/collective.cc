@@ -59,11 +59,11 @@ absl::Status Collective::Receive(void* data, size_t bytes, int from) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Collective::Quiet() {
-  while (!requests_.empty()) {
-    ASSIGN_OR_RETURN(const bool done, channel_.Test(requests_.back()));
+absl::StatusOr<bool> Collective::AllDone(std::vector<Request>& requests) {
+  while (!requests.empty()) {
+    ASSIGN_OR_RETURN(const bool done, channel_.Test(requests.back()));
     if (!done) return false;
-    requests_.pop_back();
+    requests.pop_back();
   }
   return true;
 }

@@ -77,8 +77,10 @@ class Collective {
   // Begin a message of `bytes`, in segments of at most kSegmentBytes.
   absl::Status Send(const void* data, size_t bytes, int to);
   absl::Status Receive(void* data, size_t bytes, int from);
-  // Returns true once all messages that were begun are done.
-  absl::StatusOr<bool> Quiet();
+  // Returns true once all messages that Send and Receive began are done.
+  absl::StatusOr<bool> Quiet() { return AllDone(requests_); }
+  // Returns true once all of `requests` are done, and forgets those that are.
+  absl::StatusOr<bool> AllDone(std::vector<Request>& requests);
   // Memory for messages that are to be added.  Kept.
   std::byte* Staging(size_t bytes);
 

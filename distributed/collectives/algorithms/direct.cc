@@ -156,15 +156,6 @@ class Direct final : public Collective {
     partials_[rank_] += AddAll(wire_type_, inputs_, {&output, 1}, mine.count());
   }
 
-  absl::StatusOr<bool> AllDone(std::vector<Request>& requests) {
-    while (!requests.empty()) {
-      ASSIGN_OR_RETURN(const bool done, channel_.Test(requests.back()));
-      if (!done) return false;
-      requests.pop_back();
-    }
-    return true;
-  }
-
   DType wire_type_ = DType::kF32;
   int64_t segment_elements_ = 0;
   int64_t segments_ = 0;
