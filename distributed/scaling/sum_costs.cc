@@ -9,20 +9,8 @@
 namespace gyre {
 namespace {
 
-constexpr std::string_view kNaive = "naive";
-
 // Of the sum model's lines: where they are cut, and how they rise.
 constexpr double kManyBytes = 1e12;
-
-// All send to rank 0 and get the sum from it: its link, or its host's, carries each way what all
-// others have, at the same time.
-double NaiveSeconds(double bytes, ClusterShape shape, const LinkCosts& links) {
-  const double others = shape.ranks - 1, of_host = 1.0 * shape.ranks / shape.hosts;
-  const bool one_host = shape.hosts == 1;
-  const double link = one_host ? others * links.byte : (shape.ranks - of_host) * links.byte_between;
-  return 2 * (one_host ? links.start : links.start_between) + 2 * others * links.each +
-         bytes * (link + others * links.added_byte);
-}
 
 }  // namespace
 
@@ -38,16 +26,9 @@ absl::StatusOr<SumCosts> SumCosts::Create(const LinkCosts& links, std::string_vi
   return costs;
 }
 
-bool SumCosts::Has(std::string_view algorithm) {
-  return algorithm == kNaive || IsSelectable(algorithm);
-}
-
 SumCost SumCosts::Modelled(std::string_view algorithm, ClusterShape shape) const {
   if (shape.ranks == 1) return {};
-  const auto seconds = [&](double bytes) {
-    return algorithm == kNaive ? NaiveSeconds(bytes, shape, links_)
-                               : SumSeconds(algorithm, bytes, shape, links_);
-  };
+  const auto seconds = [&](double bytes) { return SumSeconds(algorithm, bytes, shape, links_); };
   const double start = seconds(0);
   if (!std::isfinite(start)) return {.start_s = start};
   return {start, (seconds(kManyBytes) - start) / kManyBytes};
@@ -86,7 +67,7 @@ SumCost SumCosts::OfServer(ClusterShape shape, int dedicated) const {
 }
 
 std::string_view SumCosts::Fastest(double bytes, ClusterShape shape) const {
-  return *std::ranges::min_element(ModelledSums(), {}, [&](std::string_view name) {
+  return *std::ranges::min_element(ChosenSums(), {}, [&](std::string_view name) {
     const SumCost cost = Of(name, shape);
     return cost.start_s + bytes * cost.byte_s;
   });

@@ -22,8 +22,7 @@ class SumCosts {
   // Errors: those of Selector::Calibrated.
   static absl::StatusOr<SumCosts> Create(const LinkCosts& links, std::string_view calibration);
 
-  // Whether it is "naive" or an algorithm of the model.
-  static bool Has(std::string_view algorithm);
+  static bool Has(std::string_view algorithm) { return IsModelled(algorithm); }
 
   // The first that applies:
   //   this cluster was measured           the fit of FitCost

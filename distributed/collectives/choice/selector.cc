@@ -122,7 +122,7 @@ ClusterShape ShapeOf(const Communicator& communicator) {
 }
 
 bool IsSelectable(std::string_view algorithm) {
-  return std::ranges::find(ModelledSums(), algorithm) != ModelledSums().end();
+  return std::ranges::find(ChosenSums(), algorithm) != ChosenSums().end();
 }
 
 Selector Selector::Of(const std::function<std::string_view(double bytes)>& fastest) {
@@ -138,7 +138,7 @@ Selector Selector::Of(const std::function<std::string_view(double bytes)>& faste
 
 Selector Selector::Modelled(ClusterShape shape) {
   return Of([&](double bytes) {
-    return *std::ranges::min_element(ModelledSums(), {}, [&](std::string_view name) {
+    return *std::ranges::min_element(ChosenSums(), {}, [&](std::string_view name) {
       return SumSeconds(name, bytes, shape, {});
     });
   });

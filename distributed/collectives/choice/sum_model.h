@@ -23,11 +23,13 @@ struct LinkCosts {
   double added_byte = 0;  // a received byte, added; 0: hidden by the next message
 };
 
-// Algorithms of the model, in order of preference for equal times.
-std::span<const std::string_view> ModelledSums();
+// Algorithms that `auto` may choose, in order of preference for equal times.
+std::span<const std::string_view> ChosenSums();
+// Whether it is one of these, or "naive".
+bool IsModelled(std::string_view algorithm);
 
 // Time of a sum of `bytes`, linear in them, with equally many ranks on each host.  Infinite if the
-// algorithm does not fit the cluster, or is a detour to another.  Precondition: the model has it.
+// algorithm does not fit the cluster, or is a detour to another.  Precondition: IsModelled.
 double SumSeconds(std::string_view algorithm, double bytes, ClusterShape shape,
                   const LinkCosts& costs);
 
