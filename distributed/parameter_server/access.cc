@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
-#include "distributed/parameter_server/exchange.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
 
-int TagOf(bool update, int chunk) { return kExchangeTag + 1 + 2 * chunk + (update ? 1 : 0); }
+int TagOf(bool update, int chunk) { return kTellTag + 1 + 2 * chunk + (update ? 1 : 0); }
 
 void RowChunk::AddSlice(const RowSelection& slice, bool meets, const Tensor& memory,
                         DType wire_type, RowIndex& index) {

@@ -237,11 +237,37 @@ absl::Status ParameterServer::Apply() {
   return group_.status();
 }
 
-absl::Status ParameterServer::Tell(const PlaceOfRank& at) {
+absl::Status ParameterServer::Tell(const std::function<std::span<std::byte>(int rank)>& at) {
   GYRE_CHECK(serving_ && tell_ == told_);
-  telling_ = at;
+  tell_at_ = at;
   const int64_t asked = ++tell_;
   return Await([&] { return told_ == asked; });
+}
+
+absl::StatusOr<bool> ParameterServer::ProgressTell(Communicator& communicator) {
+  if (telling_.empty()) {
+    const int rank = communicator.rank();
+    telling_.resize(communicator.size());
+    for (int peer = 0; peer < communicator.size(); ++peer) {
+      if (peer == rank) continue;
+      const std::span<std::byte> own = tell_at_(rank), theirs = tell_at_(peer);
+      auto& [received, sent] = telling_[peer];
+      RETURN_IF_ERROR(received.Begin(communicator, Transfer::MessageKind::kReceive, theirs.data(),
+                                     theirs.size(), peer, kTellTag));
+      RETURN_IF_ERROR(sent.Begin(communicator, Transfer::MessageKind::kSend, own.data(), own.size(),
+                                 peer, kTellTag));
+    }
+  }
+  bool all = true;
+  for (auto& [received, sent] : telling_) {
+    for (Transfer* const message : {&received, &sent}) {
+      if (!message->under_way()) continue;
+      ASSIGN_OR_RETURN(const bool done, message->Progress(communicator));
+      all = all && done;
+    }
+  }
+  if (all) telling_.clear();
+  return all;
 }
 
 // Whether something was done.  What is to leave begins in the order of iterations: an owner takes a
@@ -282,8 +308,7 @@ absl::StatusOr<Advance> ParameterServer::Progress(Communicator& communicator) {
   }
   ASSIGN_OR_RETURN(const Advance advance, shard_->Progress());
   if (tell_ > told_) {
-    if (!giving_.under_way()) RETURN_IF_ERROR(giving_.Begin(communicator, telling_));
-    ASSIGN_OR_RETURN(const bool told, giving_.Progress(communicator));
+    ASSIGN_OR_RETURN(const bool told, ProgressTell(communicator));
     if (told) ++told_;
     moved = moved || told;
   }
@@ -312,7 +337,10 @@ bool ParameterServer::Settled(int64_t clock) const {
 
 // The rank that this one waits for: an owner that has not answered, or a worker.
 int ParameterServer::Awaited() const {
-  if (giving_.under_way()) return giving_.AwaitedRank();
+  for (size_t peer = 0; peer < telling_.size(); ++peer) {
+    if (telling_[peer].received.under_way()) return static_cast<int>(peer);
+  }
+  if (!telling_.empty()) return kNobody;
   if (const int64_t clock = sums_awaited_; clock >= 0) {
     const int sender = shard_->AwaitedForSums(clock);
     return sender == group_.rank() ? kNobody : sender;

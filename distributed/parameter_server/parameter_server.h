@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "distributed/parameter_server/access.h"
-#include "distributed/parameter_server/exchange.h"
 #include "distributed/parameter_server/shard.h"
 #include "distributed/parameter_server/table_update.h"
 #include "distributed/process_group.h"
@@ -153,6 +152,8 @@ class ParameterServer final : public Service {
   absl::Status SendAll(const char* call);  // all of an iteration; call: named if it is too early
   absl::Status Await(const std::function<bool()>& holds);
   absl::StatusOr<bool> SendUpdates(Communicator& communicator);
+  // Begins the Tell that was requested, or goes on with it.  Returns whether it is done.
+  absl::StatusOr<bool> ProgressTell(Communicator& communicator);
   bool Settled(int64_t clock) const;
   int Awaited() const;
 
@@ -184,11 +185,14 @@ class ParameterServer final : public Service {
   std::atomic<int64_t> awaited_since_ms_ = -1;      // -1: no call waits
   int awaited_ = kNobody;                           // as of awaited_at_ms_
   int64_t awaited_at_ms_ = -1;
-  int64_t applied_ = 0;                       // iterations in which Apply was called
-  std::atomic<int64_t> sums_awaited_ = -1;    // the clock after the awaited sums; -1: none
-  PlaceOfRank telling_;                       // of the last Tell
-  std::atomic<int64_t> tell_ = 0, told_ = 0;  // Tells requested and done
-  Giving giving_;
+  int64_t applied_ = 0;                     // iterations in which Apply was called
+  std::atomic<int64_t> sums_awaited_ = -1;  // the clock after the awaited sums; -1: none
+  std::function<std::span<std::byte>(int rank)> tell_at_;  // of the last Tell
+  std::atomic<int64_t> tell_ = 0, told_ = 0;               // Tells requested and done
+  struct TellMessages {
+    Transfer received, sent;
+  };
+  std::vector<TellMessages> telling_;  // by other rank; empty unless a Tell is under way
 };
 
 }  // namespace gyre

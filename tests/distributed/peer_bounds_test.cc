@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "distributed/collectives/exchange.h"
-#include "distributed/parameter_server/exchange.h"
 #include "distributed/parameter_server/parameter_server.h"
 #include "distributed/transport/subset_communicator.h"
 #include "tests/distributed/process_group_ranks.h"
@@ -96,7 +95,7 @@ TEST(PeerBounds, OfTags) {
   struct FewTags final : WrappedCommunicator {
     explicit FewTags(std::unique_ptr<Communicator> all)
         : WrappedCommunicator(*all), all(std::move(all)) {}
-    int max_tag() const override { return kExchangeTag + 1 + 2 * 3; }
+    int max_tag() const override { return kTellTag + 1 + 2 * 3; }
     const std::unique_ptr<Communicator> all;
   };
   for (const int64_t rows : {3, 4}) {
