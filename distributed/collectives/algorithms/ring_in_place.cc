@@ -33,12 +33,15 @@
 namespace gyre {
 namespace {
 
-// The ranks, more than one, share a host, and tensors lie in the arenas on all of them.
+// The ranks, more than one, share a host.  A tensor lies in the arenas on all of them, or on none,
+// so that it goes by messages: the claim says which.
 class RingInPlace final : public Collective {
  public:
-  RingInPlace(Communicator& communicator, int tag, const SharedArenas& arenas)
+  RingInPlace(Communicator& communicator, int tag, const SharedArenas& arenas,
+              std::unique_ptr<Collective> by_messages)
       : Collective(communicator, tag),
         arenas_(arenas),
+        by_messages_(std::move(by_messages)),
         next_((rank_ + 1) % ranks_),
         before_((rank_ + ranks_ - 1) % ranks_) {}
 
@@ -48,6 +51,10 @@ class RingInPlace final : public Collective {
 
   absl::Status Begin() override {
     if (operation_ == Operation::kBroadcast) return Lacks();
+    mine_ = Locate(arenas_, rank_, tensor_.data);
+    if (mine_.arena < 0) return by_messages_->Start(channel_.claim(), operation_, tensor_);
+    const Claim claim = channel_.claim();
+    channel_.Open(claim.By("the ring in shared memory"));
     segment_elements_ = static_cast<int64_t>(kSegmentBytes) / size_;
     const int64_t longest = EqualPart(tensor_.elements(), ranks_, 0).count();
     segments_ = std::max<int64_t>(1, (longest + segment_elements_ - 1) / segment_elements_);
@@ -59,12 +66,12 @@ class RingInPlace final : public Collective {
     posted_ = noted_ = done_ = told_ = begin_;
     partials_.assign(ranks_, 0);
     theirs_ = nullptr;
-    mine_ = Locate(arenas_, rank_, tensor_.data);
     RETURN_IF_ERROR(Receive(&offered_, sizeof(offered_), next_));
     return Send(&mine_, sizeof(mine_), before_);
   }
 
   absl::StatusOr<Advance> Step() override {
+    if (mine_.arena < 0) return by_messages_->Progress(&squares_);
     ASSIGN_OR_RETURN(bool moved, Hear());
     if (theirs_ == nullptr) {
       ASSIGN_OR_RETURN(const bool offered, Quiet());
@@ -136,6 +143,7 @@ class RingInPlace final : public Collective {
   }
 
   const SharedArenas& arenas_;
+  const std::unique_ptr<Collective> by_messages_;
   const int next_, before_;
   int64_t segment_elements_ = 0, segments_ = 0;     // of a full segment; m
   int64_t begin_ = 0, gather_begin_ = 0, end_ = 0;  // positions
@@ -148,32 +156,6 @@ class RingInPlace final : public Collective {
   std::vector<double> partials_;  // by chunk
 };
 
-// Each tensor where it lies, which is the same on all ranks: the claim says so.
-class HostRing final : public Collective {
- public:
-  HostRing(Communicator& communicator, int tag, const SharedArenas& arenas,
-           std::unique_ptr<Collective> by_messages)
-      : Collective(communicator, tag),
-        arenas_(arenas),
-        by_messages_(std::move(by_messages)),
-        in_place_(communicator, tag, arenas) {}
-
- private:
-  absl::Status Begin() override {
-    const bool in_arena = Locate(arenas_, rank_, tensor_.data).arena >= 0;
-    chosen_ = in_arena ? &in_place_ : by_messages_.get();
-    const Claim& claim = channel_.claim();
-    return chosen_->Start(in_arena ? claim.By("the ring in shared memory") : claim, operation_,
-                          tensor_);
-  }
-  absl::StatusOr<Advance> Step() override { return chosen_->Progress(&squares_); }
-
-  const SharedArenas& arenas_;
-  const std::unique_ptr<Collective> by_messages_;
-  RingInPlace in_place_;
-  Collective* chosen_ = nullptr;
-};
-
 }  // namespace
 
 std::unique_ptr<Collective> NewRing(Communicator& communicator, int tag,
@@ -181,7 +163,7 @@ std::unique_ptr<Collective> NewRing(Communicator& communicator, int tag,
   auto by_messages = NewMessageRing(communicator, tag);
   const int ranks = communicator.size();
   if (ranks == 1 || static_cast<int>(RanksOfHost(communicator).size()) < ranks) return by_messages;
-  return std::make_unique<HostRing>(communicator, tag, arenas, std::move(by_messages));
+  return std::make_unique<RingInPlace>(communicator, tag, arenas, std::move(by_messages));
 }
 
 }  // namespace gyre
