@@ -12,8 +12,8 @@ void RowChunk::AddSlice(const RowSelection& slice, bool meets, const Tensor& mem
                         DType wire_type, RowIndex& index) {
   OwnerSlice& added = slices.emplace_back();
   added.meets = meets;
-  added.staged = {nullptr, Shape({slice.count, memory.shape[1]}), wire_type};
-  const RowList places = PlacesOf(slice);
+  added.staged = {nullptr, Shape({slice.count(), memory.shape[1]}), wire_type};
+  const RowList& places = slice.places;
   if (places.runs().size() == 1 && memory.dtype == wire_type) {
     added.first = places.runs().front().begin;
   } else {

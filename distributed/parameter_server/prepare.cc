@@ -153,7 +153,7 @@ ParameterServer::TableChunks ParameterServer::ChunksOf(int table,
   TableChunks chunks;
   const std::vector<RowSelection> accessed = CutRows(Union(lists), parts);
   for (size_t owner = 0; owner < parts.size(); ++owner) {
-    const RowList rows = RowsOf(accessed[owner]);
+    const RowList& rows = accessed[owner].rows;
     const std::vector<ElementRange> cut =
         CutIntoChunks(parts[owner], rows,
                       ServerChunks(rows.count(), tables_[table].row_bytes(), options_.chunk_bytes));
@@ -187,7 +187,7 @@ absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>
   for (const auto& [update, table, rows] : accesses) {
     slices.push_back(CutRows(rows, tables[table].all));
     for (size_t chunk = 0; chunk < slices.back().size(); ++chunk) {
-      if (slices.back()[chunk].count > 0) meets[table][chunk] = true;
+      if (slices.back()[chunk].count() > 0) meets[table][chunk] = true;
     }
   }
   int number = 0;
@@ -200,7 +200,7 @@ absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>
         const size_t chunk = tables[table].first[owner] + static_cast<size_t>(b);
         if (chunk >= tables[table].first[owner + 1]) return {};
         const RowSelection& slice = slices[a][chunk];
-        return {slice, update ? meets[table][chunk] : slice.count > 0};
+        return {slice, update ? meets[table][chunk] : slice.count() > 0};
       };
       RowChunk* own = nullptr;
       if (worker == rank) {
@@ -213,7 +213,7 @@ absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>
         for (int owner = 0; owner < group_.size(); ++owner) {
           const auto [slice, meets_owner] = of(owner);
           own->AddSlice(slice, meets_owner, memory, wire_type, index_);
-          if (owner != rank) others += slice.count;
+          if (owner != rank) others += slice.count();
         }
         own->host = {nullptr, Shape({others, tables_[table].width}), wire_type};
         wanted.host.push_back(&own->host);

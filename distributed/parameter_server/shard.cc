@@ -48,7 +48,7 @@ void Shard::Describe(WorkerSlice& added, int worker, int chunk, const RowSelecti
   added.worker = worker;
   added.chunk = chunk;
   added.tag = tag;
-  added.rows = RowsOf(slice);
+  added.rows = slice.rows;
   added.staged = staged;
 }
 

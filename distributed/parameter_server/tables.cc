@@ -44,20 +44,6 @@ bool RowList::HasDuplicates() const {
          }) != sorted.end();
 }
 
-RowList RowsOf(const RowSelection& selection) {
-  RowList rows;
-  for (const RowSelection::RowRun& run : selection.runs)
-    rows.Append({run.row, run.row + run.count});
-  return rows;
-}
-
-RowList PlacesOf(const RowSelection& selection) {
-  RowList places;
-  for (const RowSelection::RowRun& run : selection.runs)
-    places.Append({run.at, run.at + run.count});
-  return places;
-}
-
 RowList Union(std::span<const RowList> lists) {
   std::vector<ElementRange> runs;
   for (const RowList& list : lists) {
@@ -111,8 +97,9 @@ std::vector<RowSelection> CutRows(const RowList& rows, std::span<const ElementRa
       const int64_t count = std::min(run.end, ranges[range].end) - row;
       if (count == 0) continue;
       RowSelection& selection = selections[range];
-      selection.runs.push_back({at, row - ranges[range].begin, count});
-      selection.count += count;
+      const int64_t first = row - ranges[range].begin;
+      selection.rows.Append({first, first + count});
+      selection.places.Append({at, at + count});
       at += count;
       row += count;
     }

@@ -63,18 +63,10 @@ class RowList {
 
 // The rows of an access that are in one range of its table.
 struct RowSelection {
-  struct RowRun {
-    int64_t at = 0;     // place of its first row in the access
-    int64_t row = 0;    // index of its first row in the range
-    int64_t count = 0;  // rows
-  };
-  int64_t count = 0;  // rows of all runs
-  std::vector<RowRun> runs;
+  RowList rows;    // counted from the range's begin
+  RowList places;  // in the access, in the same order
+  int64_t count() const { return rows.count(); }
 };
-
-// The rows within the range, and their places in the access, in the same order.
-RowList RowsOf(const RowSelection& selection);
-RowList PlacesOf(const RowSelection& selection);
 
 // The rows that any of the lists has, in increasing order, each once.
 RowList Union(std::span<const RowList> lists);

@@ -79,19 +79,23 @@ TEST(CutRows, FindsEachRowInItsRange) {
   const std::vector<RowSelection> pieces = CutRows(RowList::Of(rows), ranges);
   ASSERT_EQ(pieces.size(), ranges.size());
   std::vector<int64_t> found(rows.size(), -1);
-  for (size_t range = 0; range < pieces.size(); ++range) {
-    int64_t count = 0;
-    for (const RowSelection::RowRun& run : pieces[range].runs) {
-      for (int64_t i = 0; i < run.count; ++i) {
-        found[run.at + i] = ranges[range].begin + run.row + i;
-        EXPECT_LT(found[run.at + i], ranges[range].end);
-      }
-      count += run.count;
+  const auto each = [](const RowList& list) {
+    std::vector<int64_t> all;
+    for (const ElementRange& run : list.runs()) {
+      for (int64_t i = run.begin; i < run.end; ++i) all.push_back(i);
     }
-    EXPECT_EQ(count, pieces[range].count);
+    return all;
+  };
+  for (size_t range = 0; range < pieces.size(); ++range) {
+    const std::vector<int64_t> in = each(pieces[range].rows), places = each(pieces[range].places);
+    ASSERT_EQ(in.size(), places.size());
+    for (size_t i = 0; i < in.size(); ++i) {
+      found[places[i]] = ranges[range].begin + in[i];
+      EXPECT_LT(found[places[i]], ranges[range].end);
+    }
   }
   EXPECT_EQ(found, rows);
-  for (const RowSelection& piece : CutRows(RowList(), ranges)) EXPECT_EQ(piece.count, 0);
+  for (const RowSelection& piece : CutRows(RowList(), ranges)) EXPECT_EQ(piece.count(), 0);
 }
 
 TEST(CutIntoChunks, HasAsManyAccessedRowsInEach) {
