@@ -222,8 +222,7 @@ absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>
       if (!meets_here) continue;
       const int chunk = tables[table].of_shard + b, tag = TagOf(update, number);
       Tensor* const staged = own ? &own->slices[rank].staged : nullptr;
-      const int at = update ? shard_->AddUpdate(worker, chunk, slice, tag, staged)
-                            : shard_->AddRead(worker, chunk, slice, tag, staged);
+      const int at = shard_->AddSlice(update, worker, chunk, slice, tag, staged);
       if (own) own->own = at;
     }
   }

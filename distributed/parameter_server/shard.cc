@@ -43,26 +43,17 @@ int Shard::AddTable(const TableSpec& spec, std::span<const ElementRange> chunks,
   return first;
 }
 
-void Shard::Describe(WorkerSlice& added, int worker, int chunk, const RowSelection& slice, int tag,
-                     Tensor* staged) {
+int Shard::AddSlice(bool update, int worker, int chunk, const RowSelection& slice, int tag,
+                    Tensor* staged) {
+  WorkerSlice& added = update ? static_cast<WorkerSlice&>(updates_.emplace_back())
+                              : static_cast<WorkerSlice&>(reads_.emplace_back());
   added.worker = worker;
   added.chunk = chunk;
   added.tag = tag;
   added.rows = slice.rows;
   added.staged = staged;
-}
-
-int Shard::AddUpdate(int worker, int chunk, const RowSelection& slice, int tag, Tensor* staged) {
-  Describe(updates_.emplace_back(), worker, chunk, slice, tag, staged);
-  const int number = static_cast<int>(updates_.size()) - 1;
-  chunks_[chunk].updates.push_back(number);
-  return number;
-}
-
-int Shard::AddRead(int worker, int chunk, const RowSelection& slice, int tag, Tensor* staged) {
-  Describe(reads_.emplace_back(), worker, chunk, slice, tag, staged);
-  const int number = static_cast<int>(reads_.size()) - 1;
-  chunks_[chunk].reads.push_back(number);
+  const int number = static_cast<int>(update ? updates_.size() : reads_.size()) - 1;
+  (update ? chunks_[chunk].updates : chunks_[chunk].reads).push_back(number);
   return number;
 }
 

@@ -47,20 +47,19 @@ class Shard {
                                                        const ShardOptions& options);
 
   // Order of calls:
-  //   AddTable            for all tables
-  //   AddUpdate, AddRead  worker by worker, in the order of its accesses
-  //   Prepare, Clear      before and after memory is allocated
-  //   Progress            once values are set
+  //   AddTable        for all tables
+  //   AddSlice        worker by worker, in the order of its accesses
+  //   Prepare, Clear  before and after memory is allocated
+  //   Progress        once values are set
 
   // Returns the number of the first chunk, which the others follow.  `chunks` are the whole shard.
   int AddTable(const TableSpec& table, std::span<const ElementRange> chunks,
                const TableUpdate& update);
-  // Returns the number of the slice.  The read with the least tag is a worker's most urgent.
-  // `staged` is null for another rank's worker.  This rank's own needs no message, but Deliver and
-  // HasGathered.  Prepare adds *staged to `wanted`.
-  int AddUpdate(int worker, int chunk, const RowSelection& slice, int tag,
-                Tensor* staged = nullptr);
-  int AddRead(int worker, int chunk, const RowSelection& slice, int tag, Tensor* staged = nullptr);
+  // Returns the slice's number, among updates or reads.  The read with the least tag is a worker's
+  // most urgent.  `staged` is null for another rank's worker.  This rank's own needs no message, but
+  // Deliver and HasGathered.  Prepare adds *staged to `wanted`.
+  int AddSlice(bool update, int worker, int chunk, const RowSelection& slice, int tag,
+               Tensor* staged);
   absl::Status Prepare(Wanted& wanted);
   // Finds the memory of chunks and sets all values and optimizer slots to zero.  Blocks.
   absl::Status Clear();
@@ -154,8 +153,6 @@ class Shard {
 
   Shard(Communicator& communicator, Device& device, const ShardOptions& options)
       : communicator_(communicator), device_(device), options_(options) {}
-  static void Describe(WorkerSlice& added, int worker, int chunk, const RowSelection& slice,
-                       int tag, Tensor* staged);
   const Table& TableOf(const WorkerSlice& slice) const { return *chunks_[slice.chunk].table; }
   void Want(WorkerSlice& slice, DType dtype, Wanted& wanted);
   void OrderByUrgency();
