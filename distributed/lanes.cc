@@ -166,20 +166,15 @@ std::string Lanes::Describe() const {
   return absl::StrCat(algorithm_, ", as ", std::string(DTypeName(wire_)));
 }
 
-absl::StatusOr<std::byte*> Lanes::Share(size_t bytes) {
-  auto arena = SharedMemory::Create(communicator_, std::max(bytes, kPageBytes));
-  if (absl::IsResourceExhausted(arena.status())) return nullptr;
-  RETURN_IF_ERROR(arena.status());
-  by_caller_ = !asynchronous_ && on_one_host();
-  return arenas_.emplace_back(*std::move(arena))->own();
-}
-
-absl::StatusOr<std::byte*> Lanes::ShareOne(size_t bytes) {
-  auto memory = SharedMemory::Create(
-      communicator_, communicator_.rank() == 0 ? std::max(bytes, kPageBytes) : kPageBytes);
+absl::StatusOr<std::byte*> Lanes::Share(size_t bytes, bool one_copy) {
+  const bool has_own = !one_copy || communicator_.rank() == 0;
+  auto memory =
+      SharedMemory::Create(communicator_, has_own ? std::max(bytes, kPageBytes) : kPageBytes);
   if (absl::IsResourceExhausted(memory.status())) return nullptr;
   RETURN_IF_ERROR(memory.status());
-  return copies_.emplace_back(*std::move(memory))->of(0);
+  if (one_copy) return copies_.emplace_back(*std::move(memory))->of(0);
+  by_caller_ = !asynchronous_ && on_one_host();
+  return arenas_.emplace_back(*std::move(memory))->own();
 }
 
 }  // namespace gyre

@@ -51,8 +51,8 @@ class Lanes {
     return ShapeOf(communicator_).hosts <= PropertiesOf(algorithm_).arena_hosts;
   }
   bool on_one_host() const { return ShapeOf(communicator_).hosts == 1; }
-  absl::StatusOr<std::byte*> Share(size_t bytes);
-  absl::StatusOr<std::byte*> ShareOne(size_t bytes);
+  // With `one_copy` as ShareOne.
+  absl::StatusOr<std::byte*> Share(size_t bytes, bool one_copy);
   // Whether the submitting thread may drive, because sums work in place in memory that is ready at
   // once.  Any thread.
   bool by_caller() const { return by_caller_; }

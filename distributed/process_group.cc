@@ -200,19 +200,19 @@ bool ProcessGroup::sums_device_memory() const { return lanes_->sums_device_memor
 
 absl::StatusOr<std::byte*> ProcessGroup::Share(size_t bytes) {
   if (size() == 1 || !lanes_->sums_in_arenas()) return nullptr;
-  return Map("the memory that ranks share", bytes, &Lanes::Share);
+  return Map("the memory that ranks share", bytes, /*one_copy=*/false);
 }
 
 absl::StatusOr<std::byte*> ProcessGroup::ShareOne(size_t bytes) {
   if (size() == 1 || !lanes_->on_one_host()) return nullptr;
-  return Map("the memory of which ranks have one copy", bytes, &Lanes::ShareOne);
+  return Map("the memory of which ranks have one copy", bytes, /*one_copy=*/true);
 }
 
-absl::StatusOr<std::byte*> ProcessGroup::Map(std::string_view what, size_t bytes, Mapping map) {
+absl::StatusOr<std::byte*> ProcessGroup::Map(std::string_view what, size_t bytes, bool one_copy) {
   RETURN_IF_ERROR(CheckEqual(what, absl::StrCat(bytes)));
   std::byte* memory = nullptr;
   RETURN_IF_ERROR(Call(what, [&](Communicator&) -> absl::Status {
-    ASSIGN_OR_RETURN(memory, (lanes_.get()->*map)(bytes));
+    ASSIGN_OR_RETURN(memory, lanes_->Share(bytes, one_copy));
     return absl::OkStatus();
   }));
   return memory;

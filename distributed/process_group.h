@@ -172,7 +172,6 @@ class ProcessGroup {
 
  private:
   enum class Phase { kOpening, kOpen, kClosing };
-  using Mapping = absl::StatusOr<std::byte*> (Lanes::*)(size_t bytes);
 
   ProcessGroup(int64_t meeting_timeout_ms, int64_t stall_timeout_ms);
   void StartThread(MakeCommunicator make, AllreduceChoice allreduce);
@@ -180,7 +179,7 @@ class ProcessGroup {
   absl::Status AwaitOpening();
   absl::Status Close();
   void EnterPhase(Phase phase);
-  absl::StatusOr<std::byte*> Map(std::string_view what, size_t bytes, Mapping map);
+  absl::StatusOr<std::byte*> Map(std::string_view what, size_t bytes, bool one_copy);
   template <typename Describe>
   Ticket SubmitWork(const Describe& describe);
   // One thread drives at a time, under driving_.
