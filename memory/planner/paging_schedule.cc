@@ -169,8 +169,8 @@ CopySeconds CopySecondsOf(size_t bytes, size_t page_bytes, const PagingCosts& co
 }
 
 PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
-                         const PagingSchedule& schedule, const PagingCosts& costs,
-                         PagingSpans* spans) {
+                         const PagingSchedule& schedule, const PagingCosts& costs) {
+  PagingTimes times;
   const auto disk_seconds = [&](int stay, double bytes_per_s) {
     return static_cast<double>(plan.blocks[plan.stays[stay].block].page_bytes) / bytes_per_s;
   };
@@ -205,7 +205,7 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
       in = copied;
     }
     fetched[index] = in;
-    if (spans != nullptr) spans->fetches.push_back({of.stay, start, in});
+    times.fetches.push_back({of.stay, start, in});
   };
   const auto write_back = [&](int stay) {
     const int host = schedule.host_before_write[stay];
@@ -220,26 +220,24 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
       in_file[block] = stored;
     }
     written[stay] = out;
-    if (spans != nullptr) spans->write_backs.push_back({stay, start, out});
+    times.write_backs.push_back({stay, start, out});
   };
   const auto run_on_host = [&](size_t index) {
     const double start = start_of(schedule.host_steps[index], hosted);
     const TraceStep& step = trace.steps[plan.order[plan.host_steps[index].position]];
     host_ended[index] = hosted =
         start + static_cast<double>(step.host_bytes) / costs.host_step_bytes_per_s;
-    if (spans != nullptr) spans->host_steps.push_back({static_cast<int>(index), start, hosted});
+    times.host_steps.push_back({static_cast<int>(index), start, hosted});
   };
   // The second iteration begins with the copies of the first.
   for (int iteration = 0; iteration < 2; ++iteration) {
     began = computed;
     working = 0;
-    if (spans != nullptr) {
-      spans->steps.clear();
-      spans->fetches.clear();
-      const auto over = [&](const PagingSpans::WorkSpan& of) { return of.end <= began; };
-      std::erase_if(spans->write_backs, over);
-      std::erase_if(spans->host_steps, over);
-    }
+    times.steps.clear();
+    times.fetches.clear();
+    const auto over = [&](const PagingTimes::WorkSpan& of) { return of.end <= began; };
+    std::erase_if(times.write_backs, over);
+    std::erase_if(times.host_steps, over);
     size_t next_on_host = 0;
     for (const int index : schedule.fetches_before) fetch(index);
     for (size_t s = 0; s < schedule.steps.size(); ++s) {
@@ -250,8 +248,7 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
                            plan.host_steps[next_on_host].position == static_cast<int>(s);
       const double seconds_of_step = on_host ? 0 : trace.steps[plan.order[s]].seconds;
       working += seconds_of_step;
-      if (spans != nullptr)
-        spans->steps.push_back({static_cast<int>(s), computed, computed + seconds_of_step});
+      times.steps.push_back({static_cast<int>(s), computed, computed + seconds_of_step});
       ended[s] = computed += seconds_of_step;
       if (on_host) run_on_host(next_on_host++);
       for (const int stay : step.write_backs) write_back(stay);
@@ -259,17 +256,15 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
     }
     if (schedule.last_write >= 0) computed = std::max(computed, out);
   }
-  if (spans != nullptr) {
-    for (auto* const list :
-         {&spans->steps, &spans->fetches, &spans->write_backs, &spans->host_steps}) {
-      for (PagingSpans::WorkSpan& span : *list) {
-        span.begin -= began;
-        span.end -= began;
-      }
+  for (auto* const list : {&times.steps, &times.fetches, &times.write_backs, &times.host_steps}) {
+    for (PagingTimes::WorkSpan& span : *list) {
+      span.begin -= began;
+      span.end -= began;
     }
   }
-  const double took = computed - began;
-  return {.seconds = took, .stalled_seconds = std::max(0.0, took - working)};
+  times.seconds = computed - began;
+  times.stalled_seconds = std::max(0.0, times.seconds - working);
+  return times;
 }
 
 }  // namespace gyre

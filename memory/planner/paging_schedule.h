@@ -44,13 +44,10 @@ struct CopySeconds {
 };
 CopySeconds CopySecondsOf(size_t bytes, size_t page_bytes, const PagingCosts& costs);
 
+// Of an iteration that follows another, in seconds from its begin.
 struct PagingTimes {
   double seconds = 0;          // from the begin of the first step to the iteration's end
   double stalled_seconds = 0;  // of these no step computes
-};
-
-// Times in an iteration that follows another, in seconds from its begin.
-struct PagingSpans {
   struct WorkSpan {
     int index = 0;  // of the step's position, the copy's stay, or the host step
     double begin = 0, end = 0;
@@ -62,9 +59,8 @@ struct PagingSpans {
 };
 
 // Each stream, and the disk in each direction, does one thing at a time.  Copies do not slow steps
-// down.  Fills *spans unless null.
+// down.
 PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
-                         const PagingSchedule& schedule, const PagingCosts& costs,
-                         PagingSpans* spans = nullptr);
+                         const PagingSchedule& schedule, const PagingCosts& costs);
 
 }  // namespace gyre

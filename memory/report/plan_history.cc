@@ -42,8 +42,7 @@ PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const M
 
 PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const PagingPlan& plan,
                       const PagingCosts& costs) {
-  PagingSpans spans;
-  const PagingTimes times = PredictTimes(trace, plan, SchedulePaging(plan), costs, &spans);
+  const PagingTimes times = PredictTimes(trace, plan, SchedulePaging(plan), costs);
   PlanHistory history = {
       .kinds = kinds.names, .seconds = times.seconds, .stalled_seconds = times.stalled_seconds};
   std::vector<bool> ran(trace.steps.size(), false);
@@ -56,12 +55,12 @@ PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const P
       continue;
     }
     history.steps.push_back({.name = trace.steps[step].name,
-                             .begin = spans.steps[position].begin,
-                             .end = spans.steps[position].end,
+                             .begin = times.steps[position].begin,
+                             .end = times.steps[position].end,
                              .again = ran[step]});
     ran[step] = true;
   }
-  for (const auto& [index, begin, end] : spans.host_steps) {
+  for (const auto& [index, begin, end] : times.host_steps) {
     if (begin >= history.seconds) continue;
     const TraceStep& step = trace.steps[plan.order[plan.host_steps[index].position]];
     history.host_steps.push_back({.name = step.name,
@@ -81,7 +80,7 @@ PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const P
     const std::string& first = trace.states[block.states.front()].name;
     return block.states.size() == 1 ? first : first + " and others";
   };
-  const auto add = [&](const PagingSpans::WorkSpan& copy, std::vector<PlanHistory::Span>& to) {
+  const auto add = [&](const PagingTimes::WorkSpan& copy, std::vector<PlanHistory::Span>& to) {
     const PagedBlock& block = plan.blocks[plan.stays[copy.index].block];
     if (copy.begin >= history.seconds) return;
     to.push_back({.name = name_of(block),
@@ -94,7 +93,7 @@ PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const P
   };
   std::vector<There> there;  // by stay
   for (const Stay& stay : plan.stays) {
-    there.push_back({spans.steps[stay.first_step].begin, spans.steps[stay.last_step].end});
+    there.push_back({times.steps[stay.first_step].begin, times.steps[stay.last_step].end});
   }
   const auto hold = [&](int stay, double begin, double end) {
     const PagedBlock& block = plan.blocks[plan.stays[stay].block];
@@ -103,14 +102,14 @@ PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const P
                                    .begin = std::max(0.0, begin),
                                    .end = std::min(history.seconds, end)});
   };
-  for (const PagingSpans::WorkSpan& copy : spans.fetches) {
+  for (const PagingTimes::WorkSpan& copy : times.fetches) {
     there[copy.index].begin = copy.begin;
     add(copy, history.fetches);
   }
-  size_t of_before = spans.write_backs.size();
+  size_t of_before = times.write_backs.size();
   for (const Stay& stay : plan.stays) of_before -= stay.written_back ? 1 : 0;
-  for (size_t w = 0; w < spans.write_backs.size(); ++w) {
-    const PagingSpans::WorkSpan& copy = spans.write_backs[w];
+  for (size_t w = 0; w < times.write_backs.size(); ++w) {
+    const PagingTimes::WorkSpan& copy = times.write_backs[w];
     if (w < of_before) {
       hold(copy.index, 0, copy.end);
     } else {

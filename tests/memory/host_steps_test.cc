@@ -185,11 +185,10 @@ TEST(HostSteps, WaitForTheirPagesAndAreWaitedFor) {
     EXPECT_EQ(fetch.after_host, at == updated.end() ? -1 : at->second);
     EXPECT_LT(fetch.after_step, plan->stays[fetch.stay].first_step);
   }
-  PagingSpans spans;
   const PagingCosts costs = Slow(trace, 50 * kPage / 1e-3);  // an update takes a millisecond
-  (void)PredictTimes(trace, *plan, schedule, costs, &spans);
-  ASSERT_GE(static_cast<int>(spans.host_steps.size()), count);
-  const PagingSpans::WorkSpan& last = spans.host_steps.back();
+  const PagingTimes times = PredictTimes(trace, *plan, schedule, costs);
+  ASSERT_GE(static_cast<int>(times.host_steps.size()), count);
+  const PagingTimes::WorkSpan& last = times.host_steps.back();
   EXPECT_EQ(last.index, count - 1);
   EXPECT_NEAR(last.end - last.begin, 1e-3, 1e-9);
 }
