@@ -18,8 +18,8 @@ std::unique_ptr<Collective> NewHalvingDoubling(Communicator& communicator, int t
 std::unique_ptr<Collective> NewNaive(Communicator& communicator, int tag);
 
 // In the arenas if all ranks share a host and the tensor is there.  Otherwise by messages.
-std::unique_ptr<Collective> NewRing(Communicator& communicator, int tag,
-                                    const SharedArenas& arenas);
+absl::StatusOr<std::unique_ptr<Collective>> NewRing(Communicator& communicator, int tag,
+                                                    const SharedArenas& arenas);
 
 std::unique_ptr<Collective> NewBroadcast(Communicator& communicator, int tag);
 

@@ -52,44 +52,29 @@ struct Algorithm {
 
 constexpr int kAny = std::numeric_limits<int>::max();
 
+// Of an algorithm that works by messages alone.
+template <auto kNew>
+Made Make(Communicator& communicator, int tag, const SharedArenas&) {
+  return kNew(communicator, tag);
+}
+
 constexpr Algorithm kAlgorithms[] = {
-    {"ring",
-     [](Communicator& c, int tag, const SharedArenas& arenas) -> Made {
-       return NewRing(c, tag, arenas);
-     },
-     AndPartials,
-     {.has_halves = true, .arena_hosts = 1}},
-    {"direct",
-     [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewDirect(c, tag); },
-     AndPartials,
-     {.has_halves = true}},
-    {"halving_doubling",
-     [](Communicator& c, int tag, const SharedArenas&) -> Made {
-       return NewHalvingDoubling(c, tag);
-     },
-     Halves},
-    {"recursive_doubling",
-     [](Communicator& c, int tag, const SharedArenas&) -> Made {
-       return NewRecursiveDoubling(c, tag);
-     },
-     EachRound},
+    {"ring", NewRing, AndPartials, {.has_halves = true, .arena_hosts = 1}},
+    {"direct", Make<NewDirect>, AndPartials, {.has_halves = true}},
+    {"halving_doubling", Make<NewHalvingDoubling>, Halves},
+    {"recursive_doubling", Make<NewRecursiveDoubling>, EachRound},
     {"shared",
      NewShared,
      Nothing,
      {.has_halves = true, .cuts_halves_elsewhere = true, .arena_hosts = 1}},
     {"hierarchical", NewHierarchical, OfAPart, {.arena_hosts = kAny}},
-    {"mpi", [](Communicator& c, int tag, const SharedArenas&) { return NewMpi(c, tag); },
-     BothHalves},
+    {"mpi", Make<NewMpi>, BothHalves},
     {"auto",
      nullptr,
      NotItself,
      {.has_halves = true, .cuts_halves_elsewhere = true, .arena_hosts = kAny}},
-    {"naive",
-     [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewNaive(c, tag); }, All},
-    {"nccl",
-     [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewMessageRing(c, tag); },
-     BothHalves,
-     {.meets_on_device = true}},
+    {"naive", Make<NewNaive>, All},
+    {"nccl", Make<NewMessageRing>, BothHalves, {.meets_on_device = true}},
 };
 
 const Algorithm* Find(std::string_view name) {

@@ -158,8 +158,8 @@ class RingInPlace final : public Collective {
 
 }  // namespace
 
-std::unique_ptr<Collective> NewRing(Communicator& communicator, int tag,
-                                    const SharedArenas& arenas) {
+absl::StatusOr<std::unique_ptr<Collective>> NewRing(Communicator& communicator, int tag,
+                                                    const SharedArenas& arenas) {
   auto by_messages = NewMessageRing(communicator, tag);
   const int ranks = communicator.size();
   if (ranks == 1 || static_cast<int>(RanksOfHost(communicator).size()) < ranks) return by_messages;
