@@ -2,7 +2,8 @@
 //
 // Work on one Stream runs in the order of the calls.  Only Record and Wait order work on two
 // streams.  A Stream belongs to one thread.  Any thread may poll an Event.  A device reports late,
-// so errors of enqueued work surface at the next call on its stream and in Event::Done.
+// so errors of enqueued work surface at the next call on its stream and in Event::Done.  A GPU's
+// refusal to launch a kernel is returned by that launch alone.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,8 @@ class Event {
 };
 
 // Work captured from one or more streams, to be replayed with the same arguments.  Its device, the
-// streams that joined, and all memory that it touches must outlive it and its replays.
+// streams that joined (Stream::BeginCapture), and all memory that it touches must outlive it and
+// its replays.
 class Graph {
  public:
   virtual ~Graph() = default;
@@ -47,16 +49,19 @@ class Stream {
   virtual DeviceKind kind() const = 0;
 
   // Copies between any two of device memory, pinned host memory and pageable host memory.  Both
-  // ranges must stay valid until the stream has passed this point.  Errors: OutOfRange (sim) if a
+  // ranges must stay valid until the stream has passed this point.  On cuda a copy of pageable
+  // memory may block.  Errors: OutOfRange (sim) if a
   // range leaves the allocation it begins or ends in.  Nothing is enqueued then.
   virtual absl::Status Copy(void* to, const void* from, size_t bytes) = 0;
-  // Sets the event's point to this point of the stream.
+  // Sets the event's point to this point of the stream.  Precondition, as of Wait: an event of this
+  // stream's device.
   virtual absl::Status Record(Event& event) = 0;
   // Later work waits for the point that the event has now.  A later Record does not move it.
   // Without a Record there is no effect.  An error of the awaited work becomes this stream's.
   virtual absl::Status Wait(const Event& event) = 0;
   // Enqueues host code that may touch this device's memory but no stream.  It is dropped, without
-  // being run, after the stream's first error.  cpu and sim only.
+  // being run, after the stream's first error.  On cuda returns Unimplemented, which becomes the
+  // stream's error.
   virtual absl::Status Call(std::function<absl::Status()> work) = 0;
   // Blocks until everything enqueued has finished.  Returns the first error, which stays.
   virtual absl::Status Synchronize() = 0;
@@ -66,13 +71,15 @@ class Stream {
   // in the capture.  Errors: FailedPrecondition for these calls.
   //   captured streams  Synchronize, BeginCapture, Wait for an event from outside
   //   captured events   Done, Synchronize, and Wait after the end
-  //   EndCapture        after any of these calls on captured streams
+  // A call refused on a captured stream also fails EndCapture.
   virtual absl::Status BeginCapture() = 0;
-  // Ends the capture, also after an error of captured work.  Precondition: the stream began it.
-  // Errors: FailedPrecondition unless this stream has waited for the last work of all that joined.
-  // Unimplemented if the device cannot capture the work.  The streams are then as they were before.
+  // Ends the capture, also after an error of captured work, which is then not the streams' error.
+  // Errors: FailedPrecondition unless this stream began the capture and has waited for the last
+  // work of all that joined.  Unimplemented if the device cannot capture the work.
   virtual absl::StatusOr<std::unique_ptr<Graph>> EndCapture() = 0;
-  virtual void* native() const = 0;  // cudaStream_t; null on cpu and sim
+  // The cudaStream_t on which a kernel or a library's work is launched, null on cpu and sim.  On
+  // cuda the call makes the stream's GPU the thread's, and counts as a captured call.
+  virtual void* native() const = 0;
 };
 
 class Device {
@@ -81,7 +88,8 @@ class Device {
   virtual DeviceKind kind() const = 0;
   // Allocates a whole arena, at start only, with an alignment of 4096 or more.  Contents are
   // unspecified (sim: NaNs).  bytes == 0 gives null.  All memory must be freed before the device is
-  // destroyed.  Errors: ResourceExhausted with the bytes asked for, in use, and the capacity.
+  // destroyed.  Errors: ResourceExhausted with the bytes asked for.  Beyond the capacity of device
+  // memory it also names the bytes in use and the capacity.
   virtual absl::StatusOr<void*> Allocate(MemoryKind kind, size_t bytes) = 0;
   virtual void Free(MemoryKind kind, void* memory) = 0;
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream() = 0;

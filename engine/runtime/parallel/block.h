@@ -5,12 +5,14 @@
 //   int64_t index() const, count() const;  // this block's number, and how many there are
 //   void Phase(f);                         // f(thread) on every thread, then a barrier
 //   bool Any(f);                           // the same, and true if f was true on any thread
-// From phase to phase only `values` and `flags` survive, [kThreads] in shared memory.  Within a
-// phase no thread touches an element that another writes.  Extents alone decide how values combine.
+// From phase to phase only `values` and `flags` survive, [kThreads] in shared memory, and variables
+// that are equal on all threads.  All threads must reach a Phase or Any, or its barrier deadlocks.
+// Within a phase no thread touches an element that another writes.  Extents alone decide how values
+// combine.  There are no warp shuffles, because the loop of a test has no warps.
 //
 // Terms:
 //   piece  a range of one row's columns (one column's rows) that is reduced to one value
-//   lanes  threads that share a row (RowLanes), or neighbouring columns (ColumnLanes)
+//   lanes  threads that share a row (RowLanes), or neighbouring columns (ColumnLanes), not a warp's
 #pragma once
 
 #include <cstdint>
@@ -27,10 +29,10 @@ inline constexpr int64_t kScatterColumns = 4 * kThreads;
 // Elements of a part that one block visits at a time.
 inline constexpr int64_t kPartElements = 4 * kThreads;
 // Loads that a thread of a reduction starts before it needs the first.  They hide the latency of
-// memory where a GPU holds half as many threads as it could.
+// memory at an occupancy of 50 %.
 inline constexpr int kLoadsInFlight = 4;
 
-// Threads that share a row, a power of two.  A thread has one or two columns, if kThreads suffice.
+// Threads that share a row, a power of two.  A thread has one or two columns, of up to 512.
 HOST_DEVICE constexpr int RowLanes(int64_t columns) {
   int lanes = 1;
   while (lanes < kThreads && 2 * lanes < columns) lanes *= 2;
@@ -39,7 +41,8 @@ HOST_DEVICE constexpr int RowLanes(int64_t columns) {
 
 // Neighbouring columns that a block reduces, a power of two.  Its other threads take rows in turn.
 // Memory is read in units of 32 bytes, which are 8 columns of float.  The width doubles, up to 32,
-// while there are more than 128 blocks (an H100 has 132 processors).
+// while there are more than 128 blocks (an H100 SXM has 132 SMs).  The last doubling may leave half
+// as many.
 HOST_DEVICE constexpr int ColumnLanes(int64_t columns, int64_t pieces) {
   int lanes = 1;
   while (lanes < 8 && lanes < columns) lanes *= 2;
@@ -63,7 +66,7 @@ HOST_DEVICE typename R::Value CombineStrided(const R& r, int64_t begin, int64_t 
   return values[0];
 }
 
-// Combines the values of each group of `members` threads, `stride` apart, into that of its first.
+// Combines the values of each group of `members` threads, `stride` apart, into its first member's.
 // member(thread) is the thread's number in its group.
 template <typename B, typename R, typename Member>
 HOST_DEVICE void CombineTree(B& block, const R& r, int members, int stride, Member member,
@@ -159,17 +162,17 @@ HOST_DEVICE void ReduceColumnsBlock(B& block, int64_t rows, int64_t columns, int
 // Blocks take kPartElements of the parts in turn.
 template <typename B, typename F>
 HOST_DEVICE void ForEachPartBlock(B& block, const PartTable<F>& table) {
-  int64_t piece = block.index();  // of kPartElements, counted from part k's first
+  int64_t chunk = block.index();  // of kPartElements, counted from part k's first
   for (int k = 0; k < table.count; ++k) {
-    const int64_t n = table.parts[k].n, pieces = CeilDiv(n, kPartElements);
-    for (; piece < pieces; piece += block.count()) {
-      const int64_t begin = piece * kPartElements;
+    const int64_t n = table.parts[k].n, chunks = CeilDiv(n, kPartElements);
+    for (; chunk < chunks; chunk += block.count()) {
+      const int64_t begin = chunk * kPartElements;
       const int64_t end = begin + kPartElements < n ? begin + kPartElements : n;
       block.Phase([&](int thread) {
         for (int64_t i = begin + thread; i < end; i += kThreads) table.parts[k].f(i);
       });
     }
-    piece -= pieces;
+    chunk -= chunks;
   }
 }
 

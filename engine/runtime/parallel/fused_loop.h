@@ -15,7 +15,8 @@ struct FusedLoop {
 
 namespace parallel_internal {
 
-// A kernel's argument.  CUDA allows 4 KiB of arguments, and the table leaves some of it to others.
+// A kernel's argument.  Before CUDA 12.1, and before Volta, a kernel's arguments had 4 KiB, later
+// 32,764 bytes.  The table keeps to the smaller bound, and leaves some of it to others.
 template <typename F>
 struct PartTable {
   static constexpr int kMost =

@@ -1,11 +1,22 @@
-// parallel.h: the loop skeletons of Gyre's own kernels.  No other header for layers has __CUDACC__.
+// parallel.h: the loop skeletons of Gyre's own kernels.
 //
-// A functor is a named struct of values and pointers with HOST_DEVICE const methods.  A call with a
-// Stream copies its functor and enqueues.  Memory behind the pointers must outlive the work.
+// A functor is a named, trivially copyable struct of values and pointers.  Every method that a
+// skeleton calls is const and HOST_DEVICE.  A call with a Stream copies its functor and enqueues.
+// Memory behind the pointers must outlive the work.  On a GPU a functor has at most 4,000 bytes.
 // Extents of 0 are legal.
+//
+// Which skeleton:
+//   ForEach, ForEachCell  each element by itself, the second with its row and column
+//   ForEachPart           the elements of many small arrays
+//   ForEachRow            a value of each row
+//   TransformRows         a value of each row, and then the row by it
+//   ReduceColumns         a value of each column
+//   ScatterAdd            rows added to destinations that the data name
+//
 // Order of additions: the extents alone decide, on a GPU also whether there is scratch.  The thread
 // count and the instruction set do not matter.  A GPU adds in another order than a CPU.
-// Errors: those of Stream::Call, or Internal naming the skeleton if a GPU refuses the launch.
+// Errors: those of Stream::Call, or Internal naming the skeleton if a GPU refuses the launch.  A
+// call that g++ alone compiled is Unimplemented on a GPU.
 #pragma once
 
 #include <utility>
@@ -105,16 +116,17 @@ absl::Status ForEachPart(Stream& stream, std::vector<FusedLoop<F>> parts,
 //   Value Combine(Value a, Value b) const;          // associative and commutative up to rounding
 //   void Store(int64_t index, Value v) const;
 // An argmax therefore breaks ties by an index in its Value (tests/runtime/monoid_check.h).  A Value
-// of two numbers of one type names it (`using Component = ...;`), for a CPU's vectors.
+// of two numbers declares `Component`, their type, for a CPU's vectors.
 //
 // Results, with Identity() for an empty reduction:
 //   ForEachRow     Store(row, Combine over columns of Load(row, column)) for each row
 //   ReduceColumns  Store(column, Combine over rows of Load(row, column)) for each column
-// Store may write memory that no other row (column) loads.
+// Store of a row may write memory that no other row loads, and for ReduceColumns the same of
+// columns.
 //
 // Scratch: without it a row, or a few neighbouring columns, occupies at most one block of a GPU.
 // With it, long rows and columns are split into pieces first.  It is device memory of
-// ForEachRowScratch (ReduceColumnsScratch) bytes, and may be null for 0.  A CPU ignores it.
+// ForEachRowScratch (ReduceColumnsScratch) bytes, and null only if that is 0.  A CPU ignores it.
 template <typename R>
 absl::Status ForEachRow(Stream& stream, int64_t rows, int64_t columns, R reduction) {
 #if defined(__CUDACC__)
@@ -193,7 +205,7 @@ absl::Status ReduceColumns(Stream& stream, int64_t rows, int64_t columns, R redu
 // The functor has, in place of Store,
 //   Value Finish(Value v) const;
 //   void Apply(int64_t row, int64_t column, Value value) const;
-// Apply may overwrite the element that Load(row, column) reads.
+// Apply may overwrite the element that Load(row, column) reads.  A GPU does not split a row.
 template <typename R>
 absl::Status TransformRows(Stream& stream, int64_t rows, int64_t columns, R reduction) {
 #if defined(__CUDACC__)
@@ -210,10 +222,13 @@ absl::Status TransformRows(Stream& stream, int64_t rows, int64_t columns, R redu
   });
 }
 
-// Adds row after row, in increasing order, to the destination that the functor S gives for it:
+// Adds each row to the destination that the functor S gives for it.  Those of one destination are
+// added in increasing order:
 //   int64_t Destination(int64_t row) const;         // negative: skip the row
 //   void Add(int64_t row, int64_t destination, int64_t column) const;
-// Add is called for each column, and may touch only that column of the destination.
+// Add is called for each column, and may touch only that column of the destination.  It must not
+// change what Destination reads.  On a GPU the search for a destination's rows is quadratic in
+// rows.
 template <typename S>
 absl::Status ScatterAdd(Stream& stream, int64_t rows, int64_t columns, S scatter) {
 #if defined(__CUDACC__)

@@ -1,7 +1,4 @@
 // The CUDA library: its handles, and the door to the operations beside it.
-//
-// LSTM will come as a further one on the same handles: by cuDNN's RNN functions, added to the
-// table.
 #include "engine/runtime/primitives/cuda/library.h"
 
 #include <algorithm>
