@@ -45,64 +45,72 @@ constexpr cudnnBackendAttributeType_t CudnnTypeOf() {
   }
 }
 
+// An enumerator of cuDNN's and its name, for messages.
+template <typename Enum>
+struct Named {
+  Enum value;
+  const char* name;
+};
+#define GYRE_NAMED(enumerator) \
+  { enumerator, #enumerator }
+using CudnnAttribute = Named<cudnnBackendAttributeName_t>;
+using CudnnKind = Named<cudnnBackendDescriptorType_t>;
+
 class CudnnDescriptor {
  public:
-  CudnnDescriptor(const Cudnn& cudnn, cudnnBackendDescriptorType_t type);
+  CudnnDescriptor(const Cudnn& cudnn, CudnnKind kind);
   ~CudnnDescriptor();
   CudnnDescriptor(CudnnDescriptor&& other) noexcept;
   CudnnDescriptor& operator=(CudnnDescriptor&&) = delete;
 
   template <typename T>
-  CudnnDescriptor& Set(cudnnBackendAttributeName_t attribute, const T& value) {
+  CudnnDescriptor& Set(CudnnAttribute attribute, const T& value) {
     return SetRaw(attribute, CudnnTypeOf<T>(), 1, &value);
   }
-  CudnnDescriptor& Set(cudnnBackendAttributeName_t attribute, const CudnnDescriptor& value) {
+  CudnnDescriptor& Set(CudnnAttribute attribute, const CudnnDescriptor& value) {
     return SetRaw(attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.descriptor_);
   }
   template <typename Values>
-  CudnnDescriptor& SetAll(cudnnBackendAttributeName_t attribute, const Values& values) {
+  CudnnDescriptor& SetAll(CudnnAttribute attribute, const Values& values) {
     return SetRaw(attribute, CudnnTypeOf<typename Values::value_type>(),
                   static_cast<int64_t>(values.size()), values.data());
   }
-  CudnnDescriptor& SetAll(cudnnBackendAttributeName_t attribute,
-                          const std::vector<CudnnDescriptor>& values);
+  CudnnDescriptor& SetAll(CudnnAttribute attribute, const std::vector<CudnnDescriptor>& values);
   absl::Status Finalize();
 
   template <typename T>
-  absl::StatusOr<T> Get(cudnnBackendAttributeName_t attribute) const {
+  absl::StatusOr<T> Get(CudnnAttribute attribute) const {
     T value = {};
     RETURN_IF_ERROR(GetRaw(attribute, CudnnTypeOf<T>(), 1, &value).status());
     return value;
   }
   // The values of an attribute, at most `most`.
   template <typename T>
-  absl::StatusOr<std::vector<T>> GetAll(cudnnBackendAttributeName_t attribute, int64_t most) const {
+  absl::StatusOr<std::vector<T>> GetAll(CudnnAttribute attribute, int64_t most) const {
     std::vector<T> values(static_cast<size_t>(most));
     ASSIGN_OR_RETURN(const int64_t count, GetRaw(attribute, CudnnTypeOf<T>(), most, values.data()));
     values.resize(static_cast<size_t>(count));
     return values;
   }
-  // Returns an attribute's descriptors of one type, at most `most`, as new ones.
-  absl::StatusOr<std::vector<CudnnDescriptor>> GetAll(cudnnBackendAttributeName_t attribute,
-                                                      cudnnBackendDescriptorType_t type,
+  // Returns an attribute's descriptors of one kind, at most `most`, as new ones.
+  absl::StatusOr<std::vector<CudnnDescriptor>> GetAll(CudnnAttribute attribute, CudnnKind kind,
                                                       int64_t most) const;
   // Returns the number of an attribute's descriptors.
-  absl::StatusOr<int64_t> Count(cudnnBackendAttributeName_t attribute) const;
+  absl::StatusOr<int64_t> Count(CudnnAttribute attribute) const;
 
   cudnnBackendDescriptor_t get() const { return descriptor_; }
 
  private:
-  CudnnDescriptor& SetRaw(cudnnBackendAttributeName_t attribute, cudnnBackendAttributeType_t type,
-                          int64_t count, const void* values);
+  CudnnDescriptor& SetRaw(CudnnAttribute attribute, cudnnBackendAttributeType_t type, int64_t count,
+                          const void* values);
   // Returns the number of values written, or of all values if `most` is 0.
-  absl::StatusOr<int64_t> GetRaw(cudnnBackendAttributeName_t attribute,
-                                 cudnnBackendAttributeType_t type, int64_t most,
-                                 void* values) const;
+  absl::StatusOr<int64_t> GetRaw(CudnnAttribute attribute, cudnnBackendAttributeType_t type,
+                                 int64_t most, void* values) const;
   // Returns OK, Unimplemented if cuDNN does not support something, or Internal.
   absl::Status Status(cudnnStatus_t code, const char* call, std::string_view attribute) const;
 
   const Cudnn& cudnn_;
-  const cudnnBackendDescriptorType_t type_;
+  const CudnnKind kind_;
   cudnnBackendDescriptor_t descriptor_ = nullptr;
   absl::Status status_;
 };

@@ -120,7 +120,7 @@ class CudnnGraph {
   const CudnnDescriptor& Describe(const Convolution& convolution);
   void Pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor* b,
                  const GraphTensor& y);
-  CudnnDescriptor& NewPart(cudnnBackendDescriptorType_t type);
+  CudnnDescriptor& NewPart(CudnnKind kind);
   void Finalize(CudnnDescriptor& descriptor);
   void AddOperation(CudnnDescriptor operation);
   // Returns the configured engines that a mode of the heuristics suggests, best first.
