@@ -1,81 +1,24 @@
 // Of few terms a product is mostly the writing of c.  A tile of c stays in registers for all of
-// them, 8 rows of 3 vectors, and leaves by whole lines past the caches; a library that reads c in
-// order to write it moves twice as much, and each rank of a host writes the whole gradient of its
-// few samples.
+// them, and leaves by whole lines past the caches; a library that reads c in order to write it
+// moves twice as much, and each rank of a host writes the whole gradient of its few samples.
 #include "engine/runtime/primitives/blocked/few_terms.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "engine/runtime/check.h"
 #include "engine/runtime/math.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "engine/runtime/primitives/blocked/channels.h"
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "engine/runtime/primitives/blocked/products.h"
 
 namespace gyre {
 namespace {
 
-constexpr int64_t kLanes = 16, kRows = 8, kVectors = 3, kColumns = kVectors * kLanes;
+constexpr int64_t kRows = kProductRows, kColumns = kProductColumns;
 // Elements of b that are packed at a time, in a block of whole tiles: 128 KB, a small part of a
 // second-level cache.
 constexpr int64_t kPacked = 1 << 15;
 constexpr int64_t kLine = 64;  // bytes of a cache line
-
-#if defined(__x86_64__)
-
-// c[kRows][kColumns] = the sum over k of a[k][row] * b[k][column], in order, by fused multiply-adds
-// from 0.  kStreams: c is written past the caches, and c and c_row are whole lines.
-template <bool kStreams>
-[[gnu::noinline, gnu::target("avx512f")]] void MultiplyTile(int64_t terms, const float* a,
-                                                            const float* b, float* c,
-                                                            int64_t c_row) {
-  __m512 sum[kRows][kVectors];
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 3
-    for (int v = 0; v < kVectors; ++v) sum[i][v] = _mm512_setzero_ps();
-  }
-  for (int64_t k = 0; k < terms; ++k) {
-    __m512 row[kVectors];
-#pragma GCC unroll 3
-    for (int v = 0; v < kVectors; ++v) row[v] = _mm512_loadu_ps(b + v * kLanes);
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) {
-      const __m512 element = _mm512_set1_ps(a[i]);
-#pragma GCC unroll 3
-      for (int v = 0; v < kVectors; ++v) sum[i][v] = _mm512_fmadd_ps(element, row[v], sum[i][v]);
-    }
-    a += kRows;
-    b += kColumns;
-  }
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 3
-    for (int v = 0; v < kVectors; ++v) {
-      float* const to = c + i * c_row + v * kLanes;
-      if constexpr (kStreams) {
-        _mm512_stream_ps(to, sum[i][v]);
-      } else {
-        _mm512_storeu_ps(to, sum[i][v]);
-      }
-    }
-  }
-}
-
-void FinishStreams() { _mm_sfence(); }  // before another thread is told that it is there
-
-#else
-
-template <bool kStreams>
-void MultiplyTile(int64_t, const float*, const float*, float*, int64_t) {
-  GYRE_CHECK(false);
-}
-void FinishStreams() {}
-
-#endif
 
 // a, as it is stored: [k, m], and so b: [k, n].
 struct MultiplyPanels {
@@ -90,50 +33,36 @@ struct MultiplyPanels {
     const int64_t block = std::max(kPacked / std::max<int64_t>(spec.k, 1) / kColumns, int64_t{1});
     const int64_t most_columns = std::min(block * kColumns, RoundUp(spec.n, kColumns));
     const int64_t of_b = spec.k * most_columns, of_a = spec.k * kRows;
-    float* const packed_b =
-        Lines(parallel_internal::PartialValues<float>(of_b + of_a + kRows * kColumns + kLine / 4));
+    float* const packed_b = Lines(parallel_internal::PartialValues<float>(of_b + of_a + kLine / 4));
     float* const packed_a = packed_b + of_b;
-    float* const tile = packed_a + of_a;
+    Products p{.inner = spec.k};
+    p.a = packed_a, p.a_row = 1, p.a_inner = kRows;
+    p.b = packed_b, p.b_inner = kColumns, p.b_strip = kColumns * spec.k;
+    p.c_row = spec.n, p.streams = streams;
     for (int64_t column = 0; column < spec.n; column += most_columns) {
-      const int64_t columns = std::min(most_columns, spec.n - column);
-      for (int64_t j = 0; j < columns; j += kColumns) {
-        Pack(b + column + j, spec.n, std::min(kColumns, columns - j), kColumns,
+      p.columns = std::min(most_columns, spec.n - column);
+      for (int64_t j = 0; j < p.columns; j += kColumns) {
+        Pack(b + column + j, spec.n, std::min(kColumns, p.columns - j), kColumns,
              packed_b + j * spec.k);
       }
       for (int64_t panel = begin; panel < end; ++panel) {
-        const int64_t row = panel * kRows, rows = std::min(kRows, spec.m - row);
-        Pack(a + row, spec.m, rows, kRows, packed_a);
-        for (int64_t j = 0; j < columns; j += kColumns) {
-          Multiply(rows, std::min(kColumns, columns - j), packed_a, packed_b + j * spec.k, tile,
-                   c + row * spec.n + column + j);
-        }
+        const int64_t row = panel * kRows;
+        p.rows = std::min(kRows, spec.m - row);
+        Pack(a + row, spec.m, p.rows, kRows, packed_a);
+        p.c = c + row * spec.n + column;
+        MultiplyAlongColumns(p);
       }
     }
-    if (streams) FinishStreams();
   }
 
   static float* Lines(float* from) {
     return from + (kLine - reinterpret_cast<uintptr_t>(from) % kLine) % kLine / sizeof(float);
   }
 
-  // `count` columns of all terms, as `of`, the others 0.
+  // `count` columns of all terms, `of` elements apart.
   void Pack(const float* from, int64_t row, int64_t count, int64_t of, float* to) const {
     for (int64_t k = 0; k < spec.k; ++k, from += row, to += of) {
       std::memcpy(to, from, count * sizeof(float));
-      std::fill(to + count, to + of, 0.f);
-    }
-  }
-
-  // Of a tile that reaches beyond c, only what lies within is copied there.
-  void Multiply(int64_t rows, int64_t columns, const float* from_a, const float* from_b,
-                float* tile, float* to) const {
-    if (rows == kRows && columns == kColumns) {
-      const auto multiply = streams ? MultiplyTile<true> : MultiplyTile<false>;
-      return multiply(spec.k, from_a, from_b, to, spec.n);
-    }
-    MultiplyTile<false>(spec.k, from_a, from_b, tile, kColumns);
-    for (int64_t i = 0; i < rows; ++i) {
-      std::memcpy(to + i * spec.n, tile + i * kColumns, columns * sizeof(float));
     }
   }
 };
@@ -160,7 +89,7 @@ class FewTerms : public Gemm {
   }
   absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
                        void*) const override {
-    const bool streams = reinterpret_cast<uintptr_t>(c) % kLine == 0 && spec_.n % kLanes == 0;
+    const bool streams = reinterpret_cast<uintptr_t>(c) % kLine == 0 && spec_.n % (kLine / 4) == 0;
     return OnTeam(stream, CeilDiv(spec_.m, kRows),
                   MultiplyPanels{OfRows(spec_, rows), static_cast<const float*>(a),
                                  static_cast<const float*>(b), static_cast<float*>(c), streams});

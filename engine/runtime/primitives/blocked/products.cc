@@ -85,8 +85,12 @@ template <int kRows, int kVectors>
         const float* start = tile.start + i * p.start_row + v * kLanes;
         sum[i][v] = _mm512_add_ps(Load(start, v + 1 == kVectors, last), sum[i][v]);
       }
-      _mm512_mask_storeu_ps(tile.c + i * p.c_row + v * kLanes, v + 1 < kVectors ? 0xFFFF : last,
-                            sum[i][v]);
+      float* const to = tile.c + i * p.c_row + v * kLanes;
+      if (p.streams) {
+        _mm512_stream_ps(to, sum[i][v]);
+      } else {
+        _mm512_mask_storeu_ps(to, v + 1 < kVectors ? 0xFFFF : last, sum[i][v]);
+      }
     }
   }
 }
@@ -142,12 +146,13 @@ constexpr auto InnerTiles(std::index_sequence<kIndex...>) {
       InnerTile<kIndex / kMostDots + 1, kIndex % kMostDots + 1>...};
 }
 
-// Cut into tiles of kProductRows by `columns`, of(rows, columns)(p, tile) each.
+// Cut into tiles of kProductRows by `columns`, of(rows, columns)(p, tile) each.  b_step: from one
+// tile's columns of b to the next one's.
 template <typename Of>
-void ForEachTile(const Products& p, int64_t columns, const Of& of) {
+void ForEachTile(const Products& p, int64_t columns, int64_t b_step, const Of& of) {
   for (int64_t column = 0; column < p.columns; column += columns) {
     for (int64_t row = 0; row < p.rows; row += kProductRows) {
-      const ProductTile tile{p.a + row * p.a_row, p.b + column * p.b_column,
+      const ProductTile tile{p.a + row * p.a_row, p.b + column / columns * b_step,
                              p.start == nullptr ? nullptr : p.start + row * p.start_row + column,
                              p.c + row * p.c_row + column, std::min(columns, p.columns - column)};
       of(std::min(kProductRows, p.rows - row), tile.columns)(p, tile);
@@ -160,16 +165,17 @@ void ForEachTile(const Products& p, int64_t columns, const Of& of) {
 void MultiplyAlongColumns(const Products& products) {
   static constexpr auto kTiles =
       ColumnsTiles(std::make_index_sequence<kProductRows * kMostVectors>());
-  ForEachTile(products, kProductColumns, [](int64_t rows, int64_t columns) {
+  ForEachTile(products, kProductColumns, products.b_strip, [](int64_t rows, int64_t columns) {
     return kTiles[(rows - 1) * kMostVectors + CeilDiv(columns, kLanes) - 1];
   });
+  if (products.streams) _mm_sfence();  // before another thread is told that it is there
 }
 
 void MultiplyAlongInner(const Products& products) {
   static constexpr auto kTiles = InnerTiles(std::make_index_sequence<kProductRows * kMostDots>());
-  ForEachTile(products, kMostDots, [](int64_t rows, int64_t columns) {
-    return kTiles[(rows - 1) * kMostDots + columns - 1];
-  });
+  ForEachTile(
+      products, kMostDots, kMostDots * products.b_column,
+      [](int64_t rows, int64_t columns) { return kTiles[(rows - 1) * kMostDots + columns - 1]; });
 }
 
 #else
