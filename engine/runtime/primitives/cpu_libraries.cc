@@ -1,9 +1,4 @@
 // The libraries of a CPU and their order.
-#include "engine/runtime/primitives/blocked/depthwise.h"
-#include "engine/runtime/primitives/blocked/few_terms.h"
-#include "engine/runtime/primitives/blocked/narrow.h"
-#include "engine/runtime/primitives/blocked/packed.h"
-#include "engine/runtime/primitives/blocked/small.h"
 #include "engine/runtime/primitives/onednn/bf16.h"
 #include "engine/runtime/primitives/primitives.h"
 
@@ -13,11 +8,8 @@ Primitives::Primitives(DeviceKind device, int threads) : device_(device) {
   GYRE_CHECK(device != DeviceKind::kCuda);
   libraries_.push_back(NewDepthwiseLibrary());
   const PrimitiveLibrary* depthwise = libraries_.back().get();
-  libraries_.push_back(NewNarrowLibrary());
   libraries_.push_back(NewAmxProductsLibrary(threads));
-  libraries_.push_back(NewPackedProductsLibrary());
-  libraries_.push_back(NewSmallProductsLibrary());
-  libraries_.push_back(NewFewTermsLibrary());
+  libraries_.push_back(NewAvx512Library());
   libraries_.push_back(NewOneDnnLibrary(threads));
   const PrimitiveLibrary* onednn = libraries_.back().get();
   auto blocked = NewBlockedLibrary();

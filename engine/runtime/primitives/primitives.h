@@ -63,6 +63,11 @@ class PrimitiveLibrary {
   }
 };
 
+// Conv2d of F32 and F64 where each channel is a group of its own with one filter.  Weights have its
+// own layout.  Its bits depend on no instruction set.
+std::unique_ptr<PrimitiveLibrary> NewDepthwiseLibrary();
+// Gemm of F32 and BF16 and Conv2d of F32, of the shapes for which there are loops by AVX-512.
+std::unique_ptr<PrimitiveLibrary> NewAvx512Library();
 // Gemm and Conv2d of F32 and F64 by tiles, Pool2d of every real type by chunks of channels.
 std::unique_ptr<PrimitiveLibrary> NewBlockedLibrary();
 // The reference, by plain functors on parallel.h, for every device and real type.  It takes all but

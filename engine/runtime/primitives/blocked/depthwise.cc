@@ -1,14 +1,13 @@
 // Depthwise convolution with the channels of a pixel as vectors: few products an element, so what
 // counts is that images are read in the order in which they lie.  Weights are stored
 // [taps, channels], a tap being one (kernel row, kernel column).
-#include "engine/runtime/primitives/blocked/depthwise.h"
-
 #include <algorithm>
 
 #include "engine/runtime/math.h"
 #include "engine/runtime/primitives/activation.h"
 #include "engine/runtime/primitives/blocked/channels.h"
 #include "engine/runtime/primitives/blocked/depthwise_walk.h"
+#include "engine/runtime/primitives/primitives.h"
 
 namespace gyre {
 namespace {

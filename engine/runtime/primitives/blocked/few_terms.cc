@@ -1,13 +1,12 @@
 // Of few terms a product is mostly the writing of c.  A tile of c stays in registers for all of
 // them, and leaves by whole lines past the caches; a library that reads c in order to write it
 // moves twice as much, and each rank of a host writes the whole gradient of its few samples.
-#include "engine/runtime/primitives/blocked/few_terms.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "engine/runtime/math.h"
 #include "engine/runtime/parallel/parallel.h"
+#include "engine/runtime/primitives/blocked/blocked.h"
 #include "engine/runtime/primitives/blocked/channels.h"
 #include "engine/runtime/primitives/blocked/products.h"
 
@@ -99,35 +98,17 @@ class FewTerms : public Gemm {
   const GemmSpec spec_;
 };
 
-class FewTermsLibrary : public PrimitiveLibrary {
- public:
-  std::string_view name() const override { return "few terms"; }
-
-  // Its sums are fused.
-  std::string choices() const override { return HasAvx512() ? "few terms avx512\n" : ""; }
-
-  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
-    const bool plain_sums =
-        spec.IsPlain() && !spec.bias && spec.activation == Activation::kNone && !spec.packs_b;
-    const bool upright = spec.transpose_a && !spec.transpose_b && !spec.lower_a && !spec.lower_c;
-    const bool many = spec.m >= kLeastRows && spec.n >= kLeastColumns &&
-                      static_cast<double>(spec.m) * static_cast<double>(spec.n) >= kBeyondCaches;
-    const bool few = spec.k <= kMostTerms;
-    if (!HasAvx512() || spec.dtype != DType::kF32 || !plain_sums || !upright || !few || !many) {
-      return LeaveToOthers(spec);
-    }
-    RETURN_IF_ERROR(Validate(spec));
-    return std::make_unique<FewTerms>(spec);
-  }
-
- private:
-  static bool HasAvx512() { return CurrentInstructionSet() == InstructionSet::kAvx512; }
-};
-
 }  // namespace
 
-std::unique_ptr<PrimitiveLibrary> NewFewTermsLibrary() {
-  return std::make_unique<FewTermsLibrary>();
+std::unique_ptr<Gemm> PrepareFewTerms(const GemmSpec& spec) {
+  const bool plain_sums =
+      spec.IsPlain() && !spec.bias && spec.activation == Activation::kNone && !spec.packs_b;
+  const bool upright = spec.transpose_a && !spec.transpose_b && !spec.lower_a && !spec.lower_c;
+  const bool many = spec.m >= kLeastRows && spec.n >= kLeastColumns &&
+                    static_cast<double>(spec.m) * static_cast<double>(spec.n) >= kBeyondCaches;
+  const bool few = spec.k <= kMostTerms;
+  if (spec.dtype != DType::kF32 || !plain_sums || !upright || !few || !many) return nullptr;
+  return std::make_unique<FewTerms>(spec);
 }
 
 }  // namespace gyre

@@ -2,8 +2,7 @@
 // second empty; but what a row of the kernel covers of an image, 5 pixels of 20 channels, lies as
 // one run of 100.  The passes are products of such runs, read where they lie.  Weights are stored
 // [rows of the kernel, filters, runs].
-#include "engine/runtime/primitives/blocked/narrow.h"
-
+#include "engine/runtime/primitives/blocked/blocked.h"
 #include "engine/runtime/primitives/blocked/channels.h"
 #include "engine/runtime/primitives/blocked/narrow_passes.h"
 
@@ -100,44 +99,30 @@ class Narrow : public Conv2d {
   const WeightLayout layout_;
 };
 
-class NarrowLibrary : public PrimitiveLibrary {
- public:
-  std::string_view name() const override { return "narrow"; }
-
-  // Its sums are fused and in an order of their own.
-  std::string choices() const override { return HasAvx512() ? "narrow avx512\n" : ""; }
-
-  absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
-    const bool layout = spec.weight_layout.empty() || spec.weight_layout == kLayout;
-    if (!HasAvx512() || !Narrows(spec) || !layout) return LeaveToOthers(spec);
-    RETURN_IF_ERROR(Validate(spec));
-    return std::make_unique<Narrow>(spec);
-  }
-
- private:
-  static bool HasAvx512() { return CurrentInstructionSet() == InstructionSet::kAvx512; }
-
-  // Both ends fill a quarter of their last vector at most, of two and four vectors, and the kernel
-  // has several columns and takes no zeros round the image.  With fuller vectors oneDNN is as fast.
-  // Gradients of larger images would be long sums in float.
-  static bool Narrows(const Conv2dSpec& spec) {
-    const Window2d& w = spec.window;
-    const auto fills_badly = [](int64_t channels, int64_t most) {
-      const int64_t last = channels % narrow::kLanes;
-      return 0 < last && last <= narrow::kLanes / 4 && channels < most;
-    };
-    const bool kernel =
-        1 < w.kernel_w && std::max(w.kernel_w, w.kernel_h) <= narrow::kLanes && w.dilation_w == 1 &&
-        std::max({w.padding_top, w.padding_bottom, w.padding_left, w.padding_right}) == 0;
-    constexpr double kMostPixels = 16 * narrow::kBandPixels;
-    const double pixels = static_cast<double>(spec.out_h()) * static_cast<double>(spec.out_w());
-    return spec.dtype == DType::kF32 && spec.groups == 1 && kernel && pixels <= kMostPixels &&
-           fills_badly(spec.c, 2 * narrow::kLanes) && fills_badly(spec.filters, 4 * narrow::kLanes);
-  }
-};
+// Both ends fill a quarter of their last vector at most, of two and four vectors, and the kernel
+// has several columns and takes no zeros round the image.  With fuller vectors oneDNN is as fast.
+// Gradients of larger images would be long sums in float.
+bool Narrows(const Conv2dSpec& spec) {
+  const Window2d& w = spec.window;
+  const auto fills_badly = [](int64_t channels, int64_t most) {
+    const int64_t last = channels % narrow::kLanes;
+    return 0 < last && last <= narrow::kLanes / 4 && channels < most;
+  };
+  const bool kernel =
+      1 < w.kernel_w && std::max(w.kernel_w, w.kernel_h) <= narrow::kLanes && w.dilation_w == 1 &&
+      std::max({w.padding_top, w.padding_bottom, w.padding_left, w.padding_right}) == 0;
+  constexpr double kMostPixels = 16 * narrow::kBandPixels;
+  const double pixels = static_cast<double>(spec.out_h()) * static_cast<double>(spec.out_w());
+  return spec.dtype == DType::kF32 && spec.groups == 1 && kernel && pixels <= kMostPixels &&
+         fills_badly(spec.c, 2 * narrow::kLanes) && fills_badly(spec.filters, 4 * narrow::kLanes);
+}
 
 }  // namespace
 
-std::unique_ptr<PrimitiveLibrary> NewNarrowLibrary() { return std::make_unique<NarrowLibrary>(); }
+std::unique_ptr<Conv2d> PrepareNarrow(const Conv2dSpec& spec) {
+  const bool layout = spec.weight_layout.empty() || spec.weight_layout == kLayout;
+  if (!Narrows(spec) || !layout) return nullptr;
+  return std::make_unique<Narrow>(spec);
+}
 
 }  // namespace gyre

@@ -1,13 +1,12 @@
 // b lies in strips of as many columns as a tile has, [strip][k][column]: few rows of a pass through
 // all of it, and find the next row of a strip where the last one ended.  Of BF16 it is
 // [strip][pair of k][column][2].
-#include "engine/runtime/primitives/blocked/packed.h"
-
 #include <algorithm>
 #include <type_traits>
 
 #include "engine/runtime/math.h"
 #include "engine/runtime/parallel/parallel.h"
+#include "engine/runtime/primitives/blocked/blocked.h"
 #include "engine/runtime/primitives/blocked/channels.h"
 #include "engine/runtime/primitives/blocked/pairs.h"
 #include "engine/runtime/primitives/blocked/products.h"
@@ -145,37 +144,18 @@ class PackedProduct : public Gemm {
   const GemmSpec spec_;
 };
 
-class PackedProductsLibrary : public PrimitiveLibrary {
- public:
-  std::string_view name() const override { return "packed products"; }
-
-  // Its sums are fused.
-  std::string choices() const override {
-    if (!HasAvx512()) return "";
-    return HasPairProducts() ? "packed products avx512 bf16\n" : "packed products avx512\n";
-  }
-
-  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
-    GemmSpec assigns = spec;
-    assigns.accumulate = false;
-    const bool takes = spec.packs_b && assigns.IsPlain() && !spec.bias && !spec.transpose_a &&
-                       spec.activation == Activation::kNone && !spec.lower_a && !spec.lower_c;
-    const bool is_f32 = spec.dtype == DType::kF32 && HasAvx512();
-    const bool is_bf16 = spec.dtype == DType::kBF16 && HasPairProducts();
-    if (!takes || !(is_f32 || is_bf16)) return LeaveToOthers(spec);
-    RETURN_IF_ERROR(Validate(spec));
-    if (is_bf16) return std::make_unique<PackedProduct<BFloat16>>(spec);
-    return std::make_unique<PackedProduct<float>>(spec);
-  }
-
- private:
-  static bool HasAvx512() { return CurrentInstructionSet() == InstructionSet::kAvx512; }
-};
-
 }  // namespace
 
-std::unique_ptr<PrimitiveLibrary> NewPackedProductsLibrary() {
-  return std::make_unique<PackedProductsLibrary>();
+std::unique_ptr<Gemm> PreparePackedProduct(const GemmSpec& spec) {
+  GemmSpec assigns = spec;
+  assigns.accumulate = false;
+  const bool takes = spec.packs_b && assigns.IsPlain() && !spec.bias && !spec.transpose_a &&
+                     spec.activation == Activation::kNone && !spec.lower_a && !spec.lower_c;
+  if (takes && spec.dtype == DType::kF32) return std::make_unique<PackedProduct<float>>(spec);
+  if (takes && spec.dtype == DType::kBF16 && HasPairProducts()) {
+    return std::make_unique<PackedProduct<BFloat16>>(spec);
+  }
+  return nullptr;
 }
 
 }  // namespace gyre

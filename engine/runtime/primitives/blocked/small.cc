@@ -1,11 +1,10 @@
 // Small products each on one thread: what a library does before and after one, packing its operands
 // for the caches, would take as long as the product.
-#include "engine/runtime/primitives/blocked/small.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "engine/runtime/parallel/parallel.h"
+#include "engine/runtime/primitives/blocked/blocked.h"
 #include "engine/runtime/primitives/blocked/channels.h"
 #include "engine/runtime/primitives/blocked/products.h"
 
@@ -139,36 +138,17 @@ class SmallProducts : public Gemm {
   const GemmSpec spec_;
 };
 
-class SmallProductsLibrary : public PrimitiveLibrary {
- public:
-  std::string_view name() const override { return "small products"; }
-
-  // Its sums are fused.
-  std::string choices() const override { return HasAvx512() ? "small products avx512\n" : ""; }
-
-  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
-    const bool plain_sums = !spec.bias && spec.activation == Activation::kNone;
-    if (!HasAvx512() || spec.dtype != DType::kF32 || spec.IsPlain() || !plain_sums) {
-      return LeaveToOthers(spec);
-    }
-    RETURN_IF_ERROR(Validate(spec));
-    const auto is_small = [](int64_t rows, int64_t columns) {
-      return static_cast<double>(rows) * static_cast<double>(columns) <= kMostElements;
-    };
-    if (!is_small(spec.m, spec.k) || !is_small(spec.k, spec.n) || !is_small(spec.m, spec.n)) {
-      return LeaveToOthers(spec);
-    }
-    return std::make_unique<SmallProducts>(spec);
-  }
-
- private:
-  static bool HasAvx512() { return CurrentInstructionSet() == InstructionSet::kAvx512; }
-};
-
 }  // namespace
 
-std::unique_ptr<PrimitiveLibrary> NewSmallProductsLibrary() {
-  return std::make_unique<SmallProductsLibrary>();
+std::unique_ptr<Gemm> PrepareSmallProducts(const GemmSpec& spec) {
+  const auto is_small = [](int64_t rows, int64_t columns) {
+    return static_cast<double>(rows) * static_cast<double>(columns) <= kMostElements;
+  };
+  const bool small =
+      is_small(spec.m, spec.k) && is_small(spec.k, spec.n) && is_small(spec.m, spec.n);
+  const bool plain_sums = !spec.bias && spec.activation == Activation::kNone;
+  if (spec.dtype != DType::kF32 || spec.IsPlain() || !plain_sums || !small) return nullptr;
+  return std::make_unique<SmallProducts>(spec);
 }
 
 }  // namespace gyre
