@@ -83,6 +83,28 @@ inline GemmSpec OfRows(GemmSpec spec, int64_t rows) {
   return spec;
 }
 
+// A Gemm that prepares nothing for its spec, and so runs with any number of rows.
+class UnpreparedGemm : public Gemm {
+ public:
+  explicit UnpreparedGemm(const GemmSpec& spec) : spec_(spec) {}
+  size_t scratch_bytes() const final { return 0; }
+  absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
+                   void* /*scratch*/) const final {
+    return RunSpec(stream, spec_, a, b, spec_.bias ? bias : nullptr, c);
+  }
+  absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
+                       void* /*scratch*/) const final {
+    return RunSpec(stream, OfRows(spec_, rows), a, b, nullptr, c);
+  }
+
+ protected:
+  // bias is null if the spec has none.
+  virtual absl::Status RunSpec(Stream& stream, const GemmSpec& spec, const void* a, const void* b,
+                               const void* bias, void* c) const = 0;
+
+  const GemmSpec spec_;
+};
+
 absl::Status Validate(const GemmSpec& spec);
 std::string ToString(const GemmSpec& spec);
 

@@ -9,24 +9,13 @@ namespace gyre {
 namespace {
 
 template <typename T>
-class TiledGemm : public Gemm {
+class TiledGemm : public UnpreparedGemm {
  public:
-  explicit TiledGemm(const GemmSpec& spec) : spec_(spec) {}
-
-  size_t scratch_bytes() const override { return 0; }
-
-  absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
-                   void*) const override {
-    return RunSpec(stream, spec_, a, b, bias, c);
-  }
-  absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
-                       void*) const override {
-    return RunSpec(stream, OfRows(spec_, rows), a, b, nullptr, c);
-  }
+  using UnpreparedGemm::UnpreparedGemm;
 
  private:
-  static absl::Status RunSpec(Stream& stream, const GemmSpec& spec, const void* a, const void* b,
-                              const void* bias, void* c) {
+  absl::Status RunSpec(Stream& stream, const GemmSpec& spec, const void* a, const void* b,
+                       const void* bias, void* c) const override {
     return stream.Call([=] {
       ForEachProduct(spec, [&](int64_t at_a, int64_t at_b, int64_t at_c) {
         Multiply(spec, static_cast<const T*>(a) + at_a, static_cast<const T*>(b) + at_b,
@@ -59,8 +48,6 @@ class TiledGemm : public Gemm {
           }
         });
   }
-
-  const GemmSpec spec_;
 };
 
 class BlockedLibrary : public PrimitiveLibrary {

@@ -76,26 +76,18 @@ constexpr int64_t kMostTerms = 64;
 // Of c: many tiles, and rows long enough that what is written lies in few pages.
 constexpr int64_t kLeastRows = 16 * kRows, kLeastColumns = 1024;
 
-class FewTerms : public Gemm {
+class FewTerms : public UnpreparedGemm {
  public:
-  explicit FewTerms(const GemmSpec& spec) : spec_(spec) {}
-
-  size_t scratch_bytes() const override { return 0; }
-
-  absl::Status Run(Stream& stream, const void* a, const void* b, const void*, void* c,
-                   void*) const override {
-    return RunRows(stream, spec_.k, a, b, c, nullptr);
-  }
-  absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
-                       void*) const override {
-    const bool streams = reinterpret_cast<uintptr_t>(c) % kLine == 0 && spec_.n % (kLine / 4) == 0;
-    return OnTeam(stream, CeilDiv(spec_.m, kRows),
-                  MultiplyPanels{OfRows(spec_, rows), static_cast<const float*>(a),
-                                 static_cast<const float*>(b), static_cast<float*>(c), streams});
-  }
+  using UnpreparedGemm::UnpreparedGemm;
 
  private:
-  const GemmSpec spec_;
+  absl::Status RunSpec(Stream& stream, const GemmSpec& spec, const void* a, const void* b,
+                       const void*, void* c) const override {
+    const bool streams = reinterpret_cast<uintptr_t>(c) % kLine == 0 && spec.n % (kLine / 4) == 0;
+    return OnTeam(stream, CeilDiv(spec.m, kRows),
+                  MultiplyPanels{spec, static_cast<const float*>(a), static_cast<const float*>(b),
+                                 static_cast<float*>(c), streams});
+  }
 };
 
 }  // namespace

@@ -112,11 +112,10 @@ struct MultiplyTiles {
 };
 
 template <typename T>
-class PackedProduct : public Gemm {
+class PackedProduct : public UnpreparedGemm {
  public:
-  explicit PackedProduct(const GemmSpec& spec) : spec_(spec) {}
+  using UnpreparedGemm::UnpreparedGemm;
 
-  size_t scratch_bytes() const override { return 0; }
   size_t packed_bytes() const override {
     return std::max<size_t>(1,
                             static_cast<size_t>(strips() * kStrip * Depth<T>(spec_)) * sizeof(T));
@@ -127,21 +126,15 @@ class PackedProduct : public Gemm {
                   PackStrip<T>{spec_, static_cast<const T*>(b), static_cast<T*>(packed)});
   }
 
-  absl::Status Run(Stream& stream, const void* a, const void* b, const void*, void* c,
-                   void* scratch) const override {
-    return RunRows(stream, spec_.m, a, b, c, scratch);
-  }
-  absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
-                       void*) const override {
-    return OnTeam(stream, strips() * CeilDiv(rows, kPieceRows),
-                  MultiplyTiles<T>{OfRows(spec_, rows), static_cast<const T*>(a),
-                                   static_cast<const T*>(b), static_cast<T*>(c)});
-  }
-
  private:
-  int64_t strips() const { return CeilDiv(spec_.n, kStrip); }
+  absl::Status RunSpec(Stream& stream, const GemmSpec& spec, const void* a, const void* b,
+                       const void*, void* c) const override {
+    return OnTeam(stream, strips() * CeilDiv(spec.m, kPieceRows),
+                  MultiplyTiles<T>{spec, static_cast<const T*>(a), static_cast<const T*>(b),
+                                   static_cast<T*>(c)});
+  }
 
-  const GemmSpec spec_;
+  int64_t strips() const { return CeilDiv(spec_.n, kStrip); }
 };
 
 }  // namespace

@@ -112,30 +112,17 @@ struct MultiplyEach {
   }
 };
 
-class SmallProducts : public Gemm {
+class SmallProducts : public UnpreparedGemm {
  public:
-  explicit SmallProducts(const GemmSpec& spec) : spec_(spec) {}
-
-  size_t scratch_bytes() const override { return 0; }
-
-  absl::Status Run(Stream& stream, const void* a, const void* b, const void*, void* c,
-                   void*) const override {
-    return RunSpec(stream, spec_, a, b, c);
-  }
-  absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
-                       void*) const override {
-    return RunSpec(stream, OfRows(spec_, rows), a, b, c);
-  }
+  using UnpreparedGemm::UnpreparedGemm;
 
  private:
-  static absl::Status RunSpec(Stream& stream, const GemmSpec& spec, const void* a, const void* b,
-                              void* c) {
+  absl::Status RunSpec(Stream& stream, const GemmSpec& spec, const void* a, const void* b,
+                       const void*, void* c) const override {
     return OnTeam(stream, spec.products(),
                   MultiplyEach{spec, static_cast<const float*>(a), static_cast<const float*>(b),
                                static_cast<float*>(c)});
   }
-
-  const GemmSpec spec_;
 };
 
 }  // namespace

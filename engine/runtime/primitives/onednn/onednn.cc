@@ -232,25 +232,18 @@ class OneDnnGemm : public Gemm {
 };
 
 // Products of parts of arrays.
-class OneDnnPartsGemm : public Gemm {
+class OneDnnPartsGemm : public UnpreparedGemm {
  public:
   OneDnnPartsGemm(const OneDnnContext& context, const GemmSpec& spec)
-      : context_(context), spec_(spec), what_(ToString(spec)) {}
-
-  size_t scratch_bytes() const override { return 0; }
-
-  absl::Status Run(Stream& stream, const void* a, const void* b, const void*, void* c,
-                   void*) const override {
-    return MultiplyParts(stream, context_, what_, spec_, a, b, c);
-  }
-  absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
-                       void*) const override {
-    return MultiplyParts(stream, context_, what_, OfRows(spec_, rows), a, b, c);
-  }
+      : UnpreparedGemm(spec), context_(context), what_(ToString(spec)) {}
 
  private:
+  absl::Status RunSpec(Stream& stream, const GemmSpec& spec, const void* a, const void* b,
+                       const void*, void* c) const override {
+    return MultiplyParts(stream, context_, what_, spec, a, b, c);
+  }
+
   const OneDnnContext context_;
-  const GemmSpec spec_;
   const std::string what_;
 };
 

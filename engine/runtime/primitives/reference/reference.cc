@@ -48,24 +48,13 @@ struct GemmElement {
 };
 
 template <typename T>
-class ReferenceGemm : public Gemm {
+class ReferenceGemm : public UnpreparedGemm {
  public:
-  explicit ReferenceGemm(const GemmSpec& spec) : spec_(spec) {}
-
-  size_t scratch_bytes() const override { return 0; }
-
-  absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
-                   void*) const override {
-    return RunSpec(stream, spec_, a, b, bias, c);
-  }
-  absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
-                       void*) const override {
-    return RunSpec(stream, OfRows(spec_, rows), a, b, nullptr, c);
-  }
+  using UnpreparedGemm::UnpreparedGemm;
 
  private:
-  static absl::Status RunSpec(Stream& stream, const GemmSpec& spec, const void* a, const void* b,
-                              const void* bias, void* c) {
+  absl::Status RunSpec(Stream& stream, const GemmSpec& spec, const void* a, const void* b,
+                       const void* bias, void* c) const override {
     if (spec.wide_c) return RunInto<AccumulateType<T>>(stream, spec, a, b, bias, c);
     return RunInto<T>(stream, spec, a, b, bias, c);
   }
@@ -88,11 +77,9 @@ class ReferenceGemm : public Gemm {
                                      .accumulate = spec.accumulate,
                                      .a = static_cast<const T*>(a),
                                      .b = static_cast<const T*>(b),
-                                     .bias = spec.bias ? static_cast<const T*>(bias) : nullptr,
+                                     .bias = static_cast<const T*>(bias),
                                      .c = static_cast<C*>(c)});
   }
-
-  const GemmSpec spec_;
 };
 
 template <typename T>
