@@ -1,7 +1,10 @@
 // conv2d.h: two-dimensional convolution.  primitives.h has the rules of all primitives.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
+#include <utility>
 
 #include "engine/runtime/primitives/gemm.h"
 #include "engine/runtime/primitives/window2d.h"
@@ -38,8 +41,8 @@ class Conv2d {
  public:
   virtual ~Conv2d() = default;
   // The layout of weights and their gradient.  It is the same for every n, and so on all ranks.
-  virtual const WeightLayout& weight_layout() const = 0;
-  virtual size_t scratch_bytes() const = 0;  // enough for each of the three, may be 0
+  const WeightLayout& weight_layout() const { return layout_; }
+  virtual size_t scratch_bytes() const { return 0; }  // enough for each of the three
   virtual absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
                                void* y, void* scratch) const = 0;
   // Assigns dx.
@@ -49,9 +52,24 @@ class Conv2d {
   virtual absl::Status BackwardWeights(Stream& stream, const void* x, const void* dy,
                                        void* dweights, void* dbias, void* scratch) const = 0;
   // Convert between opaque weights and [filters, c/groups, kh, kw], in host memory, on the calling
-  // thread.  Pack zeroes the layout's padding.
-  virtual absl::Status Pack(const void* canonical, void* opaque) const = 0;
-  virtual absl::Status Unpack(const void* opaque, void* canonical) const = 0;
+  // thread.  Pack zeroes the layout's padding.  By default both copy, for canonical weights.
+  virtual absl::Status Pack(const void* canonical, void* opaque) const {
+    return Copy(canonical, opaque);
+  }
+  virtual absl::Status Unpack(const void* opaque, void* canonical) const {
+    return Copy(opaque, canonical);
+  }
+
+ protected:
+  explicit Conv2d(WeightLayout layout) : layout_(std::move(layout)) {}
+
+  WeightLayout layout_;
+
+ private:
+  absl::Status Copy(const void* from, void* to) const {
+    std::copy_n(static_cast<const std::byte*>(from), layout_.bytes, static_cast<std::byte*>(to));
+    return absl::OkStatus();
+  }
 };
 
 absl::Status Validate(const Conv2dSpec& spec);

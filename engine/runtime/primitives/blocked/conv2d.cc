@@ -18,14 +18,11 @@ template <typename T>
 class BlockedConv2d : public Conv2d {
  public:
   explicit BlockedConv2d(const Conv2dSpec& spec)
-      : spec_(spec),
-        layout_{.bytes = static_cast<size_t>(spec.weights()) * sizeof(T), .tag = ""},
+      : Conv2d({.bytes = static_cast<size_t>(spec.weights()) * sizeof(T), .tag = ""}),
+        spec_(spec),
         group_channels_(spec.c / spec.groups),
         group_filters_(spec.filters / spec.groups),
         taps_(spec.window.kernel_h * spec.window.kernel_w) {}
-
-  const WeightLayout& weight_layout() const override { return layout_; }
-  size_t scratch_bytes() const override { return 0; }
 
   absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
                        void* y, void*) const override {
@@ -62,15 +59,6 @@ class BlockedConv2d : public Conv2d {
     return ReduceColumns(
         stream, out_pixels(), spec_.filters,
         ColumnSum<T>{{}, spec_.filters, static_cast<const T*>(dy), static_cast<T*>(dbias)});
-  }
-
-  absl::Status Pack(const void* canonical, void* opaque) const override {
-    std::copy_n(static_cast<const std::byte*>(canonical), layout_.bytes,
-                static_cast<std::byte*>(opaque));
-    return absl::OkStatus();
-  }
-  absl::Status Unpack(const void* opaque, void* canonical) const override {
-    return Pack(opaque, canonical);
   }
 
  private:
@@ -200,7 +188,6 @@ class BlockedConv2d : public Conv2d {
   }
 
   const Conv2dSpec spec_;
-  const WeightLayout layout_;
   const int64_t group_channels_, group_filters_, taps_;
 };
 

@@ -147,12 +147,11 @@ template <typename T>
 class Depthwise : public Conv2d {
  public:
   explicit Depthwise(const Conv2dSpec& spec)
-      : spec_(spec),
-        walks_(spec),
-        layout_{.bytes = static_cast<size_t>(spec.weights()) * sizeof(T),
-                .tag = std::string(kLayout)} {}
+      : Conv2d({.bytes = static_cast<size_t>(spec.weights()) * sizeof(T),
+                .tag = std::string(kLayout)}),
+        spec_(spec),
+        walks_(spec) {}
 
-  const WeightLayout& weight_layout() const override { return layout_; }
   size_t scratch_bytes() const override {
     return spec_.train ? static_cast<size_t>(slices() * 2 * sums()) * sizeof(T) : 0;
   }
@@ -212,7 +211,6 @@ class Depthwise : public Conv2d {
 
   const Conv2dSpec spec_;
   const Walks walks_;
-  const WeightLayout layout_;
 };
 
 class DepthwiseLibrary : public PrimitiveLibrary {

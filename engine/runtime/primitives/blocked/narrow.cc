@@ -14,13 +14,12 @@ constexpr std::string_view kLayout = "rows,filters,runs";
 class Narrow : public Conv2d {
  public:
   explicit Narrow(const Conv2dSpec& spec)
-      : spec_(spec),
+      : Conv2d({.bytes = static_cast<size_t>(spec.weights()) * sizeof(float),
+                .tag = std::string(kLayout)}),
+        spec_(spec),
         extents_(spec),
-        sums_(extents_),
-        layout_{.bytes = static_cast<size_t>(spec.weights()) * sizeof(float),
-                .tag = std::string(kLayout)} {}
+        sums_(extents_) {}
 
-  const WeightLayout& weight_layout() const override { return layout_; }
   size_t scratch_bytes() const override {
     const size_t sums = static_cast<size_t>(sums_.slices * sums_.of_slice) * sizeof(float);
     return spec_.train ? std::max(sums, layout_.bytes) : layout_.bytes;
@@ -96,7 +95,6 @@ class Narrow : public Conv2d {
   const Conv2dSpec spec_;
   const narrow::Extents extents_;
   const narrow::Sums sums_;
-  const WeightLayout layout_;
 };
 
 // Both ends fill a quarter of their last vector at most, of two and four vectors, and the kernel

@@ -108,16 +108,14 @@ template <typename T>
 class ConvertingConv2d : public Conv2d {
  public:
   ConvertingConv2d(const Conv2dSpec& spec, std::unique_ptr<Conv2d> inner)
-      : spec_(spec),
+      : Conv2d({.bytes = inner->weight_layout().bytes / sizeof(float) * sizeof(T),
+                .tag = inner->weight_layout().tag}),
+        spec_(spec),
         inner_(std::move(inner)),
         inner_scratch_(Aligned(inner_->scratch_bytes())),
         x_(spec.n * spec.h * spec.w * spec.c),
         y_(spec.n * spec.out_h() * spec.out_w() * spec.filters),
-        weights_(static_cast<int64_t>(inner_->weight_layout().bytes / sizeof(float))),
-        layout_{.bytes = static_cast<size_t>(weights_) * sizeof(T),
-                .tag = inner_->weight_layout().tag} {}
-
-  const WeightLayout& weight_layout() const override { return layout_; }
+        weights_(static_cast<int64_t>(inner_->weight_layout().bytes / sizeof(float))) {}
 
   size_t scratch_bytes() const override {
     return inner_scratch_ + FloatBytes(x_) + FloatBytes(weights_) + FloatBytes(y_) +
@@ -197,7 +195,6 @@ class ConvertingConv2d : public Conv2d {
   const std::unique_ptr<Conv2d> inner_;
   const size_t inner_scratch_;
   const int64_t x_, y_, weights_;  // elements
-  const WeightLayout layout_;
 };
 
 template <typename T>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/math.h"
 #include "engine/runtime/parallel/column_sum.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "engine/runtime/primitives/cuda/cudnn_graph.h"
@@ -33,11 +34,11 @@ struct Zero {
 class CudnnConv2d : public Conv2d {
  public:
   CudnnConv2d(std::shared_ptr<CudaContext> context, const Conv2dSpec& spec)
-      : context_(std::move(context)),
+      : Conv2d({.bytes = static_cast<size_t>(spec.weights()) * SizeOf(spec.dtype),
+                .tag = std::string(kLayout)}),
+        context_(std::move(context)),
         spec_(spec),
         group_channels_(spec.c / spec.groups),
-        layout_{.bytes = static_cast<size_t>(spec.weights()) * SizeOf(spec.dtype),
-                .tag = std::string(kLayout)},
         x_(Image(kX, spec.h, spec.w, spec.c)),
         weights_(Dense(
             kWeights, {spec.filters, group_channels_, spec.window.kernel_h, spec.window.kernel_w})),
@@ -59,8 +60,6 @@ class CudnnConv2d : public Conv2d {
     RETURN_IF_ERROR(Find(weights, /*fused=*/true, context_->most_candidates(), &backward_weights_));
     return Choose("backward weights", {kX, kY, kWeights}, &backward_weights_);
   }
-
-  const WeightLayout& weight_layout() const override { return layout_; }
 
   size_t scratch_bytes() const override {
     size_t bytes = 0;
@@ -249,7 +248,7 @@ class CudnnConv2d : public Conv2d {
   // and with channels padded to eight (AlexNet's first weight gradient wants its three to be four);
   // what else there may be are the partial sums of a split.
   size_t WorkspaceLimit() const {
-    const auto padded = [](int64_t channels) { return (channels + 7) / 8 * 8; };
+    const auto padded = [](int64_t channels) { return RoundUp<int64_t>(channels, 8); };
     const int64_t elements =
         spec_.n * spec_.h * spec_.w * padded(spec_.c) +
         spec_.filters * padded(group_channels_) * spec_.window.kernel_h * spec_.window.kernel_w +
@@ -298,7 +297,6 @@ class CudnnConv2d : public Conv2d {
   const std::shared_ptr<CudaContext> context_;
   const Conv2dSpec spec_;
   const int64_t group_channels_;
-  const WeightLayout layout_;
   const Operand x_, weights_, y_;
   CudnnPass forward_, backward_data_, backward_weights_;
 };

@@ -99,7 +99,8 @@ class OneDnnConv2d : public Conv2d {
  public:
   // Throws dnnl::error.  Precondition: a layout that the spec binds is a tag of ours.
   OneDnnConv2d(const OneDnnContext& context, const Conv2dSpec& spec)
-      : context_(context),
+      : Conv2d({}),  // ChooseLayout sets it
+        context_(context),
         spec_(spec),
         what_(ToString(spec)),
         sums_bias_(spec.bias && spec.n * spec.out_h() * spec.out_w() > kMostBiasPixels),
@@ -131,8 +132,6 @@ class OneDnnConv2d : public Conv2d {
         MakePass(dnnl::convolution_backward_weights(weights), weights.diff_weights_desc(),
                  weights.scratchpad_desc(), ReorderDirection::kWritesWeights);
   }
-
-  const WeightLayout& weight_layout() const override { return layout_; }
 
   size_t scratch_bytes() const override {
     size_t bytes = forward_.scratch_bytes();
@@ -353,7 +352,6 @@ class OneDnnConv2d : public Conv2d {
   const bool sums_bias_;  // its gradient here
   const OperandDescriptors operands_;
   memory::desc stored_;
-  WeightLayout layout_;
   ConvolutionPass forward_, backward_data_, backward_weights_;
   PreparedReorder pack_, unpack_;
 };

@@ -29,19 +29,18 @@ struct PointwiseProducts {
 class Pointwise : public Conv2d {
  public:
   Pointwise(const Conv2dSpec& spec, int threads, PointwiseProducts products)
-      : spec_(spec),
+      : Conv2d({.bytes = static_cast<size_t>(spec.weights()) * SizeOf(spec.dtype),
+                .tag = std::string(ChannelsFirst(spec) ? kChannelsFirst : "")}),
+        spec_(spec),
         threads_(threads),
         products_(std::move(products)),
         channels_first_(ChannelsFirst(spec)),
         element_(SizeOf(spec.dtype)),
-        layout_{.bytes = static_cast<size_t>(spec.weights()) * element_,
-                .tag = std::string(channels_first_ ? kChannelsFirst : "")},
         pixels_(spec.n * spec.out_h() * spec.out_w()),
         strided_(spec.window.stride_h > 1 || spec.window.stride_w > 1),
         gathered_bytes_(
             strided_ ? RoundUp<size_t>(static_cast<size_t>(pixels_ * spec.c) * element_, 64) : 0) {}
 
-  const WeightLayout& weight_layout() const override { return layout_; }
   size_t scratch_bytes() const override {
     size_t bytes = 0;
     for (const auto* gemm : {&products_.forward, &products_.data, &products_.weights}) {
@@ -175,7 +174,6 @@ class Pointwise : public Conv2d {
   const PointwiseProducts products_;
   const bool channels_first_;
   const size_t element_;
-  const WeightLayout layout_;
   const int64_t pixels_;  // of the output
   const bool strided_;
   const size_t gathered_bytes_;

@@ -1,7 +1,5 @@
 // The reference convolution: forward and backward data are a sum per element of what they
 // make, so that nothing is added to by two threads; backward weights is a reduction.
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "engine/runtime/primitives/activation.h"
@@ -84,12 +82,10 @@ template <typename T>
 class ReferenceConv2d : public Conv2d {
  public:
   explicit ReferenceConv2d(const Conv2dSpec& spec)
-      : spec_(spec),
+      : Conv2d({.bytes = static_cast<size_t>(spec.weights()) * sizeof(T), .tag = ""}),
+        spec_(spec),
         geometry_(spec),
-        out_pixels_(spec.n * spec.out_h() * spec.out_w()),
-        layout_{.bytes = static_cast<size_t>(spec.weights()) * sizeof(T), .tag = ""} {}
-
-  const WeightLayout& weight_layout() const override { return layout_; }
+        out_pixels_(spec.n * spec.out_h() * spec.out_w()) {}
 
   size_t scratch_bytes() const override {
     if (!spec_.train || !spec_.bias) return 0;
@@ -129,20 +125,10 @@ class ReferenceConv2d : public Conv2d {
         scratch);
   }
 
-  absl::Status Pack(const void* canonical, void* opaque) const override {
-    std::copy_n(static_cast<const std::byte*>(canonical), layout_.bytes,
-                static_cast<std::byte*>(opaque));
-    return absl::OkStatus();
-  }
-  absl::Status Unpack(const void* opaque, void* canonical) const override {
-    return Pack(opaque, canonical);
-  }
-
  private:
   const Conv2dSpec spec_;
   const ConvGeometry geometry_;
   const int64_t out_pixels_;
-  const WeightLayout layout_;
 };
 
 }  // namespace
