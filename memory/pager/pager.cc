@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/runtime/check.h"
-#include "engine/runtime/device/host_call.h"
 #include "engine/runtime/timeline.h"
 
 namespace gyre {
@@ -137,7 +136,7 @@ absl::Status Pager::RunOnHost(int step, std::function<absl::Status()> work) {
   const PagingSchedule::ScheduledWork& host = schedule_.host_steps[index];
   RETURN_IF_ERROR(host_->Wait(host.after_step < 0 ? *begun_ : *over_[host.after_step]));
   for (const int write : host.after_writes) RETURN_IF_ERROR(host_->Wait(*written_[write]));
-  RETURN_IF_ERROR(CallOnHost(*host_, [times = host_times_, work = std::move(work)] {
+  RETURN_IF_ERROR(host_->CallOnHost([times = host_times_, work = std::move(work)] {
     times->Begin();
     const absl::Status status = work();
     times->End();

@@ -58,7 +58,7 @@ int Describe() {
       Say("error", device.status().ToString());
       return 1;
     }
-    Say("device", DescribeCudaDevice(**device));
+    Say("device", (*device)->description());
     Say("memory", std::to_string((*device)->capacity_bytes()) + " bytes for plans");
   } else {
     Say("device", std::string(DeviceKindName(kind)));

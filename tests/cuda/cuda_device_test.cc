@@ -9,7 +9,6 @@
 #include <thread>
 #include <vector>
 
-#include "engine/runtime/device/host_call.h"
 #include "tests/cuda/cuda_device_fixture.h"
 
 namespace gyre {
@@ -253,10 +252,12 @@ TEST_F(CudaDeviceTest, HostCodeRunsInItsTurn) {
   const Buffer pinned = Make(1), found = Make(1), device = MakeOnDevice(1);
   Set(pinned, 3);
   EXPECT_TRUE(stream_->Copy(device.data(), pinned.data(), 1).ok());
-  EXPECT_TRUE(CallOnHost(*stream_, [&] {
-                *pinned.data() = std::byte{5};
-                return absl::OkStatus();
-              }).ok());
+  EXPECT_TRUE(stream_
+                  ->CallOnHost([&] {
+                    *pinned.data() = std::byte{5};
+                    return absl::OkStatus();
+                  })
+                  .ok());
   EXPECT_TRUE(stream_->Copy(found.data(), device.data(), 1).ok());
   EXPECT_EQ(*pinned.data(), std::byte{3});  // nobody has asked for it yet
   EXPECT_TRUE(stream_->Synchronize().ok());
@@ -270,28 +271,32 @@ TEST_F(CudaDeviceTest, ErrorOfHostCodeComesOutOfWhatIsCalledNext) {
   ASSERT_TRUE(other.ok() && event.ok());
   const absl::Status lost = absl::DataLossError("lost");
   bool ran = false;
-  EXPECT_TRUE(CallOnHost(*stream_, [&] { return lost; }).ok());
-  EXPECT_TRUE(CallOnHost(*stream_, [&] {
-                ran = true;
-                return absl::OkStatus();
-              }).ok());
+  EXPECT_TRUE(stream_->CallOnHost([&] { return lost; }).ok());
+  EXPECT_TRUE(stream_
+                  ->CallOnHost([&] {
+                    ran = true;
+                    return absl::OkStatus();
+                  })
+                  .ok());
   EXPECT_TRUE(stream_->Record(**event).ok());
   EXPECT_TRUE((*other)->Wait(**event).ok());
   EXPECT_EQ((*other)->Synchronize(), lost);
   EXPECT_EQ((*event)->Synchronize(), lost);
-  EXPECT_EQ(CallOnHost(*stream_, [] { return absl::OkStatus(); }), lost);
+  EXPECT_EQ(stream_->CallOnHost([] { return absl::OkStatus(); }), lost);
   EXPECT_EQ(stream_->Synchronize(), lost);
   EXPECT_FALSE(ran);
 }
 
 TEST_F(CudaDeviceTest, HostCodeIsNotCapturedAndCallsNothingOfCuda) {
   EXPECT_TRUE(stream_->BeginCapture().ok());
-  EXPECT_TRUE(absl::IsFailedPrecondition(CallOnHost(*stream_, [] { return absl::OkStatus(); })));
+  EXPECT_TRUE(absl::IsFailedPrecondition(stream_->CallOnHost([] { return absl::OkStatus(); })));
   EXPECT_FALSE(stream_->EndCapture().ok());
-  EXPECT_TRUE(CallOnHost(*stream_, [&] {
-                const auto inside = device_->NewStream();
-                return inside.ok() ? absl::OkStatus() : inside.status();
-              }).ok());
+  EXPECT_TRUE(stream_
+                  ->CallOnHost([&] {
+                    const auto inside = device_->NewStream();
+                    return inside.ok() ? absl::OkStatus() : inside.status();
+                  })
+                  .ok());
   EXPECT_THAT(stream_->Synchronize().message(), HasSubstr("cudaErrorNotPermitted"));
 }
 

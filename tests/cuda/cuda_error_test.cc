@@ -208,7 +208,7 @@ TEST_F(CudaDeviceTest, AStreamForksAndJoinsWithinACapture) {
     EXPECT_TRUE(stream_->Wait(*joins).ok());  // or it would not be back
     const auto graph = stream_->EndCapture();
     ASSERT_TRUE(graph.ok()) << graph.status();
-    EXPECT_EQ(CudaGraphNodes(**graph), 2u);
+    EXPECT_EQ((*graph)->nodes(), 2u);
     EXPECT_TRUE((*graph)->Replay(*stream_).ok());
     EXPECT_TRUE(stream_->Synchronize().ok());
     EXPECT_TRUE(Holds(to, wait ? 5 : 0xFF));

@@ -16,7 +16,7 @@ TEST_F(CudaDeviceTest, SaysWhatItIs) {
   EXPECT_EQ(stream_->kind(), DeviceKind::kCuda);
   EXPECT_NE(stream_->native(), nullptr);
   EXPECT_NE(stream_->native(), other_->native());
-  EXPECT_THAT(DescribeCudaDevice(*device_),
+  EXPECT_THAT(device_->description(),
               StartsWith("GPU 0 of 1, Fake GPU, compute capability 9.0, driver for CUDA 13.0, "
                          "runtime "));
 }
@@ -27,7 +27,7 @@ TEST(CudaOpenTest, SaysWhichGpusItReaches) {
        {std::pair(0, "9.0, peers 1, "), std::pair(3, "9.0, peers 2, "),
         std::pair(4, "9.0, driver")}) {
     const auto device = std::move(NewCudaDevice({.local_rank = rank, .local_ranks = 5})).value();
-    EXPECT_THAT(DescribeCudaDevice(*device), testing::HasSubstr(expected));
+    EXPECT_THAT(device->description(), testing::HasSubstr(expected));
   }
   fake_cudart::FailCall("cudaDeviceCanAccessPeer", kInvalidValue);
   EXPECT_EQ(Message(NewCudaDevice({}).status()),
@@ -110,7 +110,7 @@ TEST(CudaOpenTest, EachCallThatFailsIsNamed) {
 std::pair<std::string, size_t> Share(int local_rank, int local_ranks) {
   const auto device =
       std::move(NewCudaDevice({.local_rank = local_rank, .local_ranks = local_ranks})).value();
-  return {DescribeCudaDevice(*device).substr(0, 10), device->capacity_bytes()};
+  return {device->description().substr(0, 10), device->capacity_bytes()};
 }
 
 TEST(CudaOpenTest, RanksTakeGpusInTurnAndShareTheirMemory) {

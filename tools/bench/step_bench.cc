@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "engine/runtime/device/cuda/cuda_device.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/random.h"
 #include "tools/bench/bench.h"
@@ -213,7 +212,7 @@ nlohmann::ordered_json StepBench::Report() const {
       {"benchmark", "training step"},
       {"engine", "gyre"},
       {"net", net_.message->name()},
-      {"device", gpu ? DescribeCudaDevice(*choice_.device) : options_.device.kind},
+      {"device", gpu ? choice_.device->description() : options_.device.kind},
       {"precision",
        gpu && options_.device.tf32 ? "TF32" : std::string(DTypeName(options_.compute))},
       {"batch", options_.batch},

@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "engine/runtime/tensor.h"
@@ -40,6 +42,8 @@ class Graph {
   // Enqueues the work on `stream`, of the same device, in place of the captured stream.  It runs
   // after earlier and before later work of `stream`.  Errors: those of the captured calls.
   virtual absl::Status Replay(Stream& stream) = 0;
+  // The number of nodes (kernels, copies, a library's own) of a GPU's graph, else 0.
+  virtual size_t nodes() const { return 0; }
 };
 
 // The device must outlive its streams.
@@ -63,6 +67,11 @@ class Stream {
   // being run, after the stream's first error.  On cuda returns Unimplemented, which becomes the
   // stream's error.
   virtual absl::Status Call(std::function<absl::Status()> work) = 0;
+  // As Call, on every device, for host code that touches host memory alone, pinned or not, and
+  // calls no device.  On cuda later calls return its errors, and a capture refuses it.
+  virtual absl::Status CallOnHost(std::function<absl::Status()> work) {
+    return Call(std::move(work));
+  }
   // Blocks until everything enqueued has finished.  Returns the first error, which stays.
   virtual absl::Status Synchronize() = 0;
 
@@ -96,6 +105,10 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<Event>> NewEvent() = 0;
   // Bytes of device memory that a plan may use.
   virtual size_t capacity_bytes() const = 0;
+  // One line for logs and benchmark tables, of a GPU alone.  It has the GPU, its compute
+  // capability, the GPUs whose memory it reaches without the host, and the CUDA versions of driver
+  // and runtime.
+  virtual std::string description() const { return ""; }
 };
 
 struct CpuOptions {

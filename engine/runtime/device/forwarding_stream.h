@@ -1,4 +1,5 @@
 // forwarding_stream.h: a stream that forwards every call to another.  A subclass changes some.
+// CallOnHost arrives as Call.
 #pragma once
 
 #include <functional>

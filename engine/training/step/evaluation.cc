@@ -3,7 +3,6 @@
 #include <map>
 
 #include "engine/runtime/device/buffer.h"
-#include "engine/runtime/device/host_call.h"
 #include "engine/training/metrics/record_metrics.h"
 #include "engine/training/step/enter_steps.h"
 #include "engine/training/step/input_upload.h"
@@ -32,9 +31,8 @@ class StatisticSums {
     if (stream.kind() == DeviceKind::kCpu) {  // the stream is this thread, which may help
       RETURN_IF_ERROR(communication_.Wait(ticket).status());
     } else {
-      RETURN_IF_ERROR(CallOnHost(stream, [&communication = communication_, ticket] {
-        return communication.Await(ticket);
-      }));
+      RETURN_IF_ERROR(stream.CallOnHost(
+          [&communication = communication_, ticket] { return communication.Await(ticket); }));
     }
     RETURN_IF_ERROR(stream.Copy(statistic.data, copy->host.data(), statistic.bytes()));
     return stream.Record(*copy->back);

@@ -1,7 +1,5 @@
 #include "engine/training/step/step_graph.h"
 
-#include "engine/runtime/device/cuda/cuda_device.h"
-
 namespace gyre {
 
 absl::Status StepGraph::Run() {
@@ -20,7 +18,7 @@ absl::Status StepGraph::Run() {
 
 size_t StepGraph::nodes() const {
   size_t nodes = 0;
-  for (const Stretch& stretch : stretches_) nodes += CudaGraphNodes(*stretch.graph);
+  for (const Stretch& stretch : stretches_) nodes += stretch.graph->nodes();
   return nodes;
 }
 

@@ -158,7 +158,7 @@ class CudaStream : public Stream {
         "Stream::Call: host code cannot run on a GPU; what was called has no kernel"));
   }
 
-  absl::Status CallOnHost(std::function<absl::Status()> work) {
+  absl::Status CallOnHost(std::function<absl::Status()> work) override {
     RETURN_IF_ERROR(capture_.Refuse("CallOnHost"));
     RETURN_IF_ERROR(First());
     RETURN_IF_ERROR(Select(gpu_));
@@ -237,7 +237,7 @@ class CudaGraph : public Graph {
     return cuda_stream->Replay(graph_);
   }
 
-  size_t nodes() const { return nodes_; }
+  size_t nodes() const override { return nodes_; }
 
  private:
   const int gpu_;
@@ -342,7 +342,7 @@ class CudaDevice : public Device {
   }
 
   size_t capacity_bytes() const override { return capacity_bytes_; }
-  const std::string& description() const { return description_; }
+  std::string description() const override { return description_; }
 
  private:
   struct CudaAllocation {
@@ -458,23 +458,6 @@ absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(const CudaOptions& options
       gpu, capacity,
       absl::StrCat(name, peers, ", driver for CUDA ", Version(driver), ", runtime ",
                    Version(runtime)));
-}
-
-size_t CudaGraphNodes(const Graph& graph) {
-  const auto* captured = dynamic_cast<const CudaGraph*>(&graph);
-  return captured == nullptr ? 0 : captured->nodes();
-}
-
-absl::Status CallOnCudaHost(Stream& stream, std::function<absl::Status()> work) {
-  auto* cuda_stream = dynamic_cast<CudaStream*>(&stream);
-  GYRE_CHECK(cuda_stream != nullptr);
-  return cuda_stream->CallOnHost(std::move(work));
-}
-
-std::string DescribeCudaDevice(const Device& device) {
-  const auto* cuda_device = dynamic_cast<const CudaDevice*>(&device);
-  GYRE_CHECK(cuda_device != nullptr);
-  return cuda_device->description();
 }
 
 }  // namespace gyre

@@ -4,9 +4,7 @@
 // and runs without driver and libraries.
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <string>
 
 #include "engine/runtime/device/device.h"
 #include "engine/runtime/device/stop_watch.h"
@@ -22,17 +20,6 @@ struct CudaOptions {
 // Opens a GPU.  Errors: Unimplemented in a build without CUDA.  Unavailable if the driver or the
 // GPU is missing, too old or unusable, with the versions or architectures found and needed.
 absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(const CudaOptions& options);
-
-// Returns one line for logs and benchmark tables.  It has the GPU, its compute capability, the GPUs
-// whose memory it reaches without the host, and the CUDA versions of driver and runtime.
-std::string DescribeCudaDevice(const Device& device);
-
-// Returns the number of nodes (kernels, copies, a library's own) of a graph captured on such a
-// device, or 0 for any other graph.
-size_t CudaGraphNodes(const Graph& graph);
-
-// CallOnHost (host_call.h) for a stream of such a device.
-absl::Status CallOnCudaHost(Stream& stream, std::function<absl::Status()> work);
 
 // NewStopWatch for a stream of such a device.
 absl::StatusOr<std::unique_ptr<StopWatch>> NewCudaStopWatch(Stream& stream);
