@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_format.h"
 #include "layers/common/global_mean.h"
+#include "layers/common/softmax_pass.h"
 
 namespace gyre {
 namespace {
@@ -67,10 +68,6 @@ class SoftmaxCrossEntropy : public Layer {
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, {.ignored = IgnoredOf(config_)}));
-    ASSIGN_OR_RETURN(
-        log_softmax_,
-        input.primitives->Prepare(LogSoftmaxSpec{
-            .dtype = mean_.compute(), .rows = mean_.rows(), .columns = mean_.classes()}));
     log_p_ = AddState(
         spec, MakeState("log_softmax", StateKind::kSaved, Shape{mean_.rows(), mean_.classes()},
                         mean_.compute(), kRead | kWrite, InBackward(input, kRead)));
@@ -91,9 +88,11 @@ class SoftmaxCrossEntropy : public Layer {
   absl::Status Forward(const LayerContext& context) const override {
     if (context.phase == 0) {
       const Tensor& log_p = context.states[log_p_];
-      RETURN_IF_ERROR(log_softmax_->Forward(
-          context.stream, context.states[MeanOverLabels::kScores].data, log_p.data));
+      const Tensor& scores = context.states[MeanOverLabels::kScores];
       RETURN_IF_ERROR(VisitReal(mean_.compute(), [&]<typename T>() -> absl::Status {
+        RETURN_IF_ERROR(
+            TransformRows(context.stream, mean_.rows(), mean_.classes(),
+                          LogSoftmaxRows<T>{{}, mean_.classes(), scores.as<T>(), log_p.as<T>()}));
         double* const sums = sums_ < 0 ? nullptr : context.states[sums_].as<double>();
         if (sums != nullptr) {
           RETURN_IF_ERROR(ForEachRow(context.stream, mean_.rows(), mean_.classes(),
@@ -123,7 +122,6 @@ class SoftmaxCrossEntropy : public Layer {
   const SoftmaxCrossEntropyConfig config_;
   MeanOverLabels mean_;
   int log_p_ = -1, sums_ = -1;  // states
-  std::unique_ptr<LogSoftmax> log_softmax_;
 };
 
 }  // namespace

@@ -425,16 +425,5 @@ TEST_P(AnyLibraryTest, MaxPoolHandsNaNOn) {
   });
 }
 
-TEST_P(AnyLibraryTest, LogSoftmax) {
-  const auto make = [](Random& random, DType dtype) {
-    return LogSoftmaxSpec{.dtype = dtype,
-                          .rows = Pick(random, {0, 1, 3, 64, 130}),
-                          .columns = Pick(random, {1, 2, 10, 33, 1000})};
-  };
-  Rounds(make, [&]<typename T>(const LogSoftmaxSpec& spec, int round) {
-    oracle_.CheckLogSoftmax<T>(random_, spec, /*scale=*/round % 2 == 0 ? 1 : 100, tolerance());
-  });
-}
-
 }  // namespace
 }  // namespace gyre

@@ -96,8 +96,6 @@ TEST_P(ConvertingTest, TakesNothingElse) {
   EXPECT_TRUE(absl::IsUnimplemented(
       library_->Prepare(GemmSpec{.dtype = dtype(), .m = 1, .n = 1, .k = 1, .lda = 2}).status()));
   EXPECT_TRUE(absl::IsUnimplemented(
-      library_->Prepare(LogSoftmaxSpec{.dtype = dtype(), .rows = 1, .columns = 1}).status()));
-  EXPECT_TRUE(absl::IsUnimplemented(
       library_->Prepare(Pool2dSpec{.dtype = dtype(), .n = 1, .h = 1, .w = 1, .c = 1}).status()));
 }
 

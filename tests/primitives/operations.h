@@ -48,9 +48,6 @@ class Chosen : public PrimitiveLibrary {
   absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
     return primitives_.Prepare(spec);
   }
-  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
-    return primitives_.Prepare(spec);
-  }
 
  private:
   const Primitives& primitives_;
@@ -279,15 +276,6 @@ PoolOutputs<T> RunPool(Rig& rig, const PrimitiveLibrary& library, const Pool2dSp
   Check(pool->Forward(rig.stream(), device_x.data(), y.data(), saved.data()));
   Check(pool->Backward(rig.stream(), device_dy.data(), saved.data(), dx.data()));
   return {.y = y.Read<T>(), .dx = dx.Read<T>()};
-}
-
-template <typename T>
-std::vector<T> RunLogSoftmax(Rig& rig, const PrimitiveLibrary& library, const LogSoftmaxSpec& spec,
-                             const std::vector<T>& x) {
-  const auto softmax = Get(library.Prepare(spec));
-  const Rig::Bytes device_x(rig, x), y(rig, x.size() * sizeof(T));
-  Check(softmax->Forward(rig.stream(), device_x.data(), y.data()));
-  return y.Read<T>();
 }
 
 inline GemmSpec RandomGemmSpec(Random& random, DType dtype) {

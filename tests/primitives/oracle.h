@@ -98,20 +98,6 @@ class Oracle {
     return got;
   }
 
-  // scale: of the operands.
-  template <typename T>
-  std::vector<T> CheckLogSoftmax(Random& random, const LogSoftmaxSpec& spec, double scale,
-                                 double relative) {
-    auto x = RandomValues<T>(random, spec.rows * spec.columns);
-    for (T& value : x) value = static_cast<T>(value * static_cast<float>(scale));
-    const auto want = RunLogSoftmax(cpu_, *reference_, Precise(spec), Convert<double>(x));
-    auto magnitude = Absolute(want);
-    for (double& value : magnitude) value += 1;
-    const auto got = RunLogSoftmax<T>(rig_, library_, spec, x);
-    ExpectClose(got, want, magnitude, relative, ToString(spec));
-    return got;
-  }
-
  private:
   // To what a product assigns, and not in between.
   template <typename T>

@@ -42,9 +42,9 @@ TEST(PrimitivesTest, AnErrorIsNotSkipped) {
 // A library that says nothing of an operation leaves it to others.
 TEST(PrimitivesTest, WhatIsNotOverriddenIsLeftToOthers) {
   const auto library = Fake(absl::InternalError("broken"));
-  EXPECT_EQ(library->Prepare(LogSoftmaxSpec{.rows = 2, .columns = 3}).status(),
-            absl::UnimplementedError("log_softmax F32 [2, 3]: not by fake"));
-  EXPECT_TRUE(absl::IsInvalidArgument(library->Prepare(LogSoftmaxSpec{.rows = -1}).status()));
+  EXPECT_EQ(library->Prepare(BatchNormSpec{.rows = 2, .channels = 3, .epsilon = 1}).status(),
+            absl::UnimplementedError("batch_norm F32 [2, 3]: not by fake"));
+  EXPECT_TRUE(absl::IsInvalidArgument(library->Prepare(BatchNormSpec{.rows = -1}).status()));
 }
 
 TEST(PrimitivesTest, NobodyTakesIt) {
@@ -61,12 +61,9 @@ TEST(PrimitivesTest, EveryRealTypeIsTakenAndNoOther) {
     Check(primitives.Prepare(GemmSpec{.dtype = dtype, .m = 1, .n = 1, .k = 1}).status());
     Check(primitives.Prepare(Conv2dSpec{.dtype = dtype, .n = 1, .h = 1, .w = 1, .c = 1}).status());
     Check(primitives.Prepare(Pool2dSpec{.dtype = dtype, .n = 1, .h = 1, .w = 1, .c = 1}).status());
-    Check(primitives.Prepare(LogSoftmaxSpec{.dtype = dtype, .rows = 1, .columns = 1}).status());
   }
   for (const DType dtype : {DType::kI32, DType::kI64, DType::kU8}) {
     EXPECT_TRUE(absl::IsUnimplemented(primitives.Prepare(GemmSpec{.dtype = dtype}).status()));
-    EXPECT_TRUE(absl::IsUnimplemented(
-        primitives.Prepare(LogSoftmaxSpec{.dtype = dtype, .rows = 1, .columns = 1}).status()));
   }
 }
 
@@ -324,11 +321,6 @@ TEST(ValidateTest, Gemm) {
             "c");
 }
 
-TEST(ValidateTest, LogSoftmax) {
-  ExpectInvalid(LogSoftmaxSpec{.rows = -1, .columns = 1}, "extents must not be negative");
-  ExpectInvalid(LogSoftmaxSpec{.rows = 1, .columns = 0}, "a row needs at least one column");
-}
-
 TEST(ValidateTest, Conv) {
   const Conv2dSpec good{
       .n = 1, .h = 4, .w = 4, .c = 6, .filters = 9, .window = {.kernel_h = 3, .kernel_w = 3}};
@@ -414,11 +406,6 @@ TEST(PrimitivesTest, ThreadsDoNotChangeTheBitsOfOurOwnLibraries) {
     spec.window = {.kernel_h = 3, .kernel_w = 5};
     ExpectSameBits(Chosen(best), spec, random, one, {&many, &three});
   }
-  const auto reference = NewReferenceLibrary();
-  const LogSoftmaxSpec softmax{.rows = 30, .columns = 1000};
-  const auto x = RandomValues<float>(random, 30 * 1000);
-  EXPECT_EQ(RunLogSoftmax<float>(one, *reference, softmax, x),
-            RunLogSoftmax<float>(three, *reference, softmax, x));
 }
 
 class ZeroExtentTest : public testing::TestWithParam<DType> {
@@ -482,15 +469,13 @@ TEST_P(ZeroExtentTest, ConvOfNothing) {
   });
 }
 
-TEST_P(ZeroExtentTest, PoolAndLogSoftmaxOfNothing) {
+TEST_P(ZeroExtentTest, PoolOfNothing) {
   VisitReal(GetParam(), [&]<typename T>() {
     Pool2dSpec pool{.dtype = GetParam(), .n = 0, .h = 2, .w = 2, .c = 3, .window = {.kernel_h = 2}};
     EXPECT_EQ(RunPool<T>(rig_, library_, pool, {}, {}).y, std::vector<T>());
     pool.n = 2;
     pool.c = 0;
     EXPECT_EQ(RunPool<T>(rig_, library_, pool, {}, {}).dx, std::vector<T>());
-    const LogSoftmaxSpec softmax{.dtype = GetParam(), .rows = 0, .columns = 3};
-    EXPECT_EQ(RunLogSoftmax<T>(rig_, library_, softmax, {}), std::vector<T>());
   });
 }
 

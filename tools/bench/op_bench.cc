@@ -63,9 +63,6 @@ class Recorder : public PrimitiveLibrary {
   absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
     return Note(spec);
   }
-  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
-    return Note(spec);
-  }
 
  private:
   template <typename Spec>
@@ -375,28 +372,6 @@ absl::Status OpBench::MeasureOp(Pool2dSpec spec, const OpPrecision& precision) {
         pass_named("backward"), std::string(library->name()), *stream_,
         [&] { return (*pool)->Backward(*stream_, dy.data(), saved.data(), dx.data()); }, dx.data(),
         x_bytes, &backward));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status OpBench::MeasureOp(LogSoftmaxSpec spec, const OpPrecision& precision) {
-  const size_t bytes = static_cast<size_t>(spec.rows * spec.columns) * SizeOf(spec.dtype);
-  ASSIGN_OR_RETURN(const Buffer x, Filled(bytes, spec.dtype, kX));
-  ASSIGN_OR_RETURN(const Buffer y, Empty(bytes));
-  std::vector<std::byte> expected;
-  for (const auto& library : libraries_) {
-    const auto softmax = library->Prepare(spec);
-    if (absl::IsUnimplemented(softmax.status())) continue;
-    RETURN_IF_ERROR(softmax.status());
-    RETURN_IF_ERROR(Row(
-        {.what = ToString(spec),
-         .name = "forward",
-         .bytes = 2 * bytes,
-         .precision = &precision,
-         .result = spec.dtype},
-        std::string(library->name()), *stream_,
-        [&] { return (*softmax)->Forward(*stream_, x.data(), y.data()); }, y.data(), bytes,
-        &expected));
   }
   return absl::OkStatus();
 }

@@ -23,7 +23,7 @@ struct ReductionSpec {
 };
 std::string ToString(const ReductionSpec& spec);
 
-using OpSpec = std::variant<GemmSpec, Conv2dSpec, Pool2dSpec, LogSoftmaxSpec, ReductionSpec>;
+using OpSpec = std::variant<GemmSpec, Conv2dSpec, Pool2dSpec, ReductionSpec>;
 
 // The operations that a training step of the net requests from the libraries, each once, and its
 // reductions, in F32.  Errors: those of planning.
@@ -68,7 +68,6 @@ class OpBench {
   absl::Status MeasureOp(GemmSpec spec, const OpPrecision& precision);
   absl::Status MeasureOp(Conv2dSpec spec, const OpPrecision& precision);
   absl::Status MeasureOp(Pool2dSpec spec, const OpPrecision& precision);
-  absl::Status MeasureOp(LogSoftmaxSpec spec, const OpPrecision& precision);
   absl::Status MeasureOp(ReductionSpec spec, const OpPrecision& precision);
 
   // Times `run` and compares the `bytes` of its result with *expected, the reference's.  An empty

@@ -127,12 +127,6 @@ absl::Status Validate(const Pool2dSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::Status Validate(const LogSoftmaxSpec& spec) {
-  if (spec.rows < 0) return Invalid(spec, "extents must not be negative");
-  if (spec.columns < 1) return Invalid(spec, "a row needs at least one column");
-  return absl::OkStatus();
-}
-
 absl::Status Validate(const BatchNormSpec& spec) {
   if (std::min(spec.rows, spec.channels) < 0) return Invalid(spec, "extents must not be negative");
   if (!(spec.epsilon > 0)) return Invalid(spec, "epsilon must be more than 0");
@@ -164,10 +158,6 @@ std::string ToString(const Conv2dSpec& spec) {
 std::string ToString(const Pool2dSpec& spec) {
   return absl::StrFormat("%s pool2d %s", spec.kind == PoolKind::kMax ? "max" : "average",
                          WindowString(spec, spec.c));
-}
-
-std::string ToString(const LogSoftmaxSpec& spec) {
-  return absl::StrFormat("log_softmax %s [%d, %d]", DTypeName(spec.dtype), spec.rows, spec.columns);
 }
 
 std::string ToString(const BatchNormSpec& spec) {

@@ -16,7 +16,6 @@
 #include "engine/runtime/primitives/batch_norm.h"
 #include "engine/runtime/primitives/conv2d.h"
 #include "engine/runtime/primitives/gemm.h"
-#include "engine/runtime/primitives/log_softmax.h"
 #include "engine/runtime/primitives/pool2d.h"
 
 namespace gyre {
@@ -44,9 +43,6 @@ class PrimitiveLibrary {
     return LeaveToOthers(spec);
   }
   virtual absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const {
-    return LeaveToOthers(spec);
-  }
-  virtual absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const {
     return LeaveToOthers(spec);
   }
   // Equal specs may share one prepared operation.

@@ -54,9 +54,6 @@ class RecordingLibrary : public PrimitiveLibrary {
   absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
     return Record(spec);
   }
-  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
-    return Record(spec);
-  }
 };
 
 // Ranks compare the algorithms that libraries chose, shape by shape, so all must have asked for the

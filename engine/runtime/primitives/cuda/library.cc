@@ -26,8 +26,7 @@ struct BiasAndActivation {
   }
 };
 
-// Pooling and softmax it leaves: they are bound by memory, and cuDNN's pooling breaks ties
-// otherwise.
+// Pooling it leaves: it is bound by memory, and cuDNN's breaks ties otherwise.
 class CudaLibrary : public PrimitiveLibrary {
  public:
   using PrimitiveLibrary::Prepare;  // of what is left to the kernels

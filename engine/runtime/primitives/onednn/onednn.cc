@@ -303,8 +303,6 @@ double Largest(const Conv2dSpec& spec) {
        Product({spec.filters, spec.c / spec.groups, spec.window.kernel_h, spec.window.kernel_w})});
 }
 
-// Log-softmax it leaves: oneDNN 2.6 errs by 3e-6, sixty times a rounding, which would show in every
-// loss.
 class OneDnnLibrary : public PrimitiveLibrary {
  public:
   explicit OneDnnLibrary(int threads) : context_(NewContext(threads)) {}

@@ -1,5 +1,4 @@
-// The reference library: GEMM and log-softmax, and the door to the convolution and pooling beside
-// them.
+// The reference library: GEMM, and the door to the convolution and pooling beside it.
 #include "engine/runtime/primitives/reference/reference.h"
 
 #include "engine/runtime/parallel/parallel.h"
@@ -82,21 +81,6 @@ class ReferenceGemm : public UnpreparedGemm {
   }
 };
 
-template <typename T>
-class ReferenceLogSoftmax : public LogSoftmax {
- public:
-  explicit ReferenceLogSoftmax(const LogSoftmaxSpec& spec) : spec_(spec) {}
-
-  absl::Status Forward(Stream& stream, const void* x, void* y) const override {
-    return TransformRows(
-        stream, spec_.rows, spec_.columns,
-        LogSoftmaxRows<T>{spec_.columns, static_cast<const T*>(x), static_cast<T*>(y)});
-  }
-
- private:
-  const LogSoftmaxSpec spec_;
-};
-
 class ReferenceLibrary : public PrimitiveLibrary {
  public:
   using PrimitiveLibrary::Prepare;  // of what layers have kernels for
@@ -117,13 +101,6 @@ class ReferenceLibrary : public PrimitiveLibrary {
   absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
     RETURN_IF_ERROR(Accept(spec));
     return PrepareReferencePool2d(spec);
-  }
-
-  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
-    RETURN_IF_ERROR(Accept(spec));
-    return VisitReal(spec.dtype, [&]<typename T>() -> std::unique_ptr<LogSoftmax> {
-      return std::make_unique<ReferenceLogSoftmax<T>>(spec);
-    });
   }
 
  private:

@@ -2,9 +2,7 @@
 // laws a test checks.  Inside the library only.  Every Prepare takes a valid spec of a real type.
 #pragma once
 
-#include <cmath>
 #include <memory>
-#include <type_traits>
 
 #include "engine/runtime/parallel/column_sum.h"
 #include "engine/runtime/primitives/primitives.h"
@@ -59,43 +57,6 @@ struct WeightGradient : SumReduction<AccumulateType<T>> {
            static_cast<Value>(x[((image * g.h + row) * g.w + column) * g.c + channel]);
   }
   HOST_DEVICE void Store(int64_t weight, Value v) const { dweights[weight] = static_cast<T>(v); }
-};
-
-// The maximum of some elements of a row, and the sum of their exp(x - max).
-template <typename A>
-struct ExpSum {
-  A max, sum;
-};
-
-// y = x - log sum exp x, in one pass over x and one over y.  F32 is summed in double, so that a
-// result is exact to its last bits for any length.  For 16-bit types float is exact enough.  A NaN
-// or +inf, or a row of -inf, makes its row NaN.
-// Source: Milakov & Gimelshein 2018, arXiv:1805.02867, Alg. 3.
-template <typename T>
-struct LogSoftmaxRows {
-  using A = std::conditional_t<sizeof(T) == 2, float, double>;
-  using Value = ExpSum<A>;
-  int64_t columns;
-  const T* x;
-  T* y;
-
-  HOST_DEVICE Value Identity() const { return {-static_cast<A>(INFINITY), 0}; }
-  HOST_DEVICE Value Load(int64_t row, int64_t column) const {
-    return {static_cast<A>(x[row * columns + column]), 1};
-  }
-  HOST_DEVICE Value Combine(Value a, Value b) const {
-    const bool b_is_larger = a.max < b.max;
-    const A larger = b_is_larger ? b.max : a.max, smaller = b_is_larger ? a.max : b.max;
-    // Equal infinities have no difference.  A NaN's takes it into the sum.
-    const A scale = larger == smaller ? A{1} : std::exp(smaller - larger);
-    return {larger, b_is_larger ? b.sum + a.sum * scale : a.sum + b.sum * scale};
-  }
-  // The sum becomes its logarithm, or NaN if the maximum is not finite.
-  HOST_DEVICE Value Finish(Value v) const { return {v.max, std::log(v.sum) + (v.max - v.max)}; }
-  HOST_DEVICE void Apply(int64_t row, int64_t column, Value v) const {
-    const int64_t i = row * columns + column;
-    y[i] = static_cast<T>(static_cast<A>(x[i]) - v.max - v.sum);
-  }
 };
 
 }  // namespace gyre
