@@ -14,77 +14,32 @@ namespace gyre {
 
 enum class DType : uint8_t { kF64 = 0, kF32 = 1, kF16 = 2, kBF16 = 3, kI32 = 4, kI64 = 5, kU8 = 6 };
 
-constexpr size_t SizeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-    case DType::kI64:
-      return 8;
-    case DType::kF32:
-    case DType::kI32:
-      return 4;
-    case DType::kF16:
-    case DType::kBF16:
-      return 2;
-    case DType::kU8:
-      return 1;
-  }
-  return 0;
-}
+// By DType.
+inline constexpr size_t kDTypeSizes[] = {8, 4, 2, 2, 4, 8, 1};
+inline constexpr std::string_view kDTypeNames[] = {"F64", "F32", "F16", "BF16", "I32", "I64", "U8"};
 
+constexpr size_t SizeOf(DType dtype) { return kDTypeSizes[static_cast<size_t>(dtype)]; }
 constexpr std::string_view DTypeName(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return "F64";
-    case DType::kF32:
-      return "F32";
-    case DType::kF16:
-      return "F16";
-    case DType::kBF16:
-      return "BF16";
-    case DType::kI32:
-      return "I32";
-    case DType::kI64:
-      return "I64";
-    case DType::kU8:
-      return "U8";
-  }
-  return "?";
+  return kDTypeNames[static_cast<size_t>(dtype)];
 }
-
-template <typename T>
-struct DTypeOfT;
-template <>
-struct DTypeOfT<double> {
-  static constexpr DType value = DType::kF64;
-};
-template <>
-struct DTypeOfT<float> {
-  static constexpr DType value = DType::kF32;
-};
-template <>
-struct DTypeOfT<Half> {
-  static constexpr DType value = DType::kF16;
-};
-template <>
-struct DTypeOfT<BFloat16> {
-  static constexpr DType value = DType::kBF16;
-};
-template <>
-struct DTypeOfT<int32_t> {
-  static constexpr DType value = DType::kI32;
-};
-template <>
-struct DTypeOfT<int64_t> {
-  static constexpr DType value = DType::kI64;
-};
-template <>
-struct DTypeOfT<uint8_t> {
-  static constexpr DType value = DType::kU8;
-};
 
 // The DType whose elements are T.
 template <typename T>
-inline constexpr DType kDTypeOf = DTypeOfT<T>::value;
+inline constexpr DType kDTypeOf = T::not_an_element_type;
+template <>
+inline constexpr DType kDTypeOf<double> = DType::kF64;
+template <>
+inline constexpr DType kDTypeOf<float> = DType::kF32;
+template <>
+inline constexpr DType kDTypeOf<Half> = DType::kF16;
+template <>
+inline constexpr DType kDTypeOf<BFloat16> = DType::kBF16;
+template <>
+inline constexpr DType kDTypeOf<int32_t> = DType::kI32;
+template <>
+inline constexpr DType kDTypeOf<int64_t> = DType::kI64;
+template <>
+inline constexpr DType kDTypeOf<uint8_t> = DType::kU8;
 
 // The type in which elements of T are computed and summed.  It is float for 16-bit types, else T.
 template <typename T>
