@@ -1,6 +1,7 @@
 // The converting library: 16-bit operations around another library's in F32.  Scratch holds the
 // inner operation's own and then the converted operands, each on a 64-byte boundary.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "engine/runtime/math.h"
@@ -63,39 +64,34 @@ class ConvertingGemm : public Gemm {
 
   absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                    void* scratch) const override {
-    FloatScratch floats(scratch, inner_scratch_);
-    float* const wide_a = floats.Take(spec_.m * spec_.k);
-    ASSIGN_OR_RETURN(const float* const wide_b, WideB(stream, b, floats, spec_.k));
-    float* const wide_bias = floats.Take(spec_.n);
-    float* const wide_c = floats.Take(spec_.m * spec_.n);
-    RETURN_IF_ERROR(Widen<T>(stream, spec_.m * spec_.k, a, wide_a));
-    if (spec_.bias) RETURN_IF_ERROR(Widen<T>(stream, spec_.n, bias, wide_bias));
-    if (spec_.accumulate) RETURN_IF_ERROR(Widen<T>(stream, spec_.m * spec_.n, c, wide_c));
-    RETURN_IF_ERROR(inner_->Run(stream, wide_a, wide_b, wide_bias, wide_c, scratch));
-    return Narrow<T>(stream, spec_.m * spec_.n, wide_c, c);
+    return RunWide(stream, std::nullopt, a, b, spec_.bias ? bias : nullptr, c, scratch);
   }
-
   absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
                        void* scratch) const override {
-    const GemmSpec spec = OfRows(spec_, rows);
-    FloatScratch floats(scratch, inner_scratch_);
-    float* const wide_a = floats.Take(spec.m * spec.k);
-    ASSIGN_OR_RETURN(const float* const wide_b, WideB(stream, b, floats, spec.k));
-    float* const wide_c = floats.Take(spec.m * spec.n);
-    RETURN_IF_ERROR(Widen<T>(stream, spec.m * spec.k, a, wide_a));
-    if (spec.accumulate) RETURN_IF_ERROR(Widen<T>(stream, spec.m * spec.n, c, wide_c));
-    RETURN_IF_ERROR(inner_->RunRows(stream, rows, wide_a, wide_b, wide_c, scratch));
-    return Narrow<T>(stream, spec.m * spec.n, wide_c, c);
+    return RunWide(stream, rows, a, b, nullptr, c, scratch);
   }
 
  private:
-  // b, or what Pack has made of it, of k rows.
-  absl::StatusOr<const float*> WideB(Stream& stream, const void* b, FloatScratch& floats,
-                                     int64_t k) const {
-    if (spec_.packs_b) return static_cast<const float*>(b);
-    float* const wide = floats.Take(k * spec_.n);
-    RETURN_IF_ERROR(Widen<T>(stream, k * spec_.n, b, wide));
-    return wide;
+  // rows: of RunRows.  bias may be null.
+  absl::Status RunWide(Stream& stream, std::optional<int64_t> rows, const void* a, const void* b,
+                       const void* bias, void* c, void* scratch) const {
+    const GemmSpec spec = rows ? OfRows(spec_, *rows) : spec_;
+    FloatScratch floats(scratch, inner_scratch_);
+    float* const wide_a = floats.Take(spec.m * spec.k);
+    const auto* wide_b = static_cast<const float*>(b);  // from Pack
+    if (!spec.packs_b) {
+      float* const widened = floats.Take(spec.k * spec.n);
+      RETURN_IF_ERROR(Widen<T>(stream, spec.k * spec.n, b, widened));
+      wide_b = widened;
+    }
+    float* const wide_bias = floats.Take(spec.n);
+    float* const wide_c = floats.Take(spec.m * spec.n);
+    RETURN_IF_ERROR(Widen<T>(stream, spec.m * spec.k, a, wide_a));
+    if (bias != nullptr) RETURN_IF_ERROR(Widen<T>(stream, spec.n, bias, wide_bias));
+    if (spec.accumulate) RETURN_IF_ERROR(Widen<T>(stream, spec.m * spec.n, c, wide_c));
+    RETURN_IF_ERROR(rows ? inner_->RunRows(stream, *rows, wide_a, wide_b, wide_c, scratch)
+                         : inner_->Run(stream, wide_a, wide_b, wide_bias, wide_c, scratch));
+    return Narrow<T>(stream, spec.m * spec.n, wide_c, c);
   }
 
   const GemmSpec spec_;
