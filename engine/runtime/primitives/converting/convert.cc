@@ -31,10 +31,16 @@ void ConvertRange(const From* from, To* to, int64_t n) {
 
 constexpr int kRound = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
+// A CPU with AVX-512 has these, too.
+bool HasF16c() {
+  static const bool has = __builtin_cpu_supports("f16c") != 0;
+  return has && CurrentInstructionSet() != InstructionSet::kGeneric;
+}
+
 // These convert whole vectors, and return how many elements that were.
 
 // The instruction quiets a NaN that half.h leaves as it is.
-[[gnu::target("avx2,f16c")]] int64_t WidenByAvx2(const Half* from, float* to, int64_t n) {
+[[gnu::target("avx2,f16c")]] int64_t WidenVectors(const Half* from, float* to, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
@@ -49,23 +55,8 @@ constexpr int kRound = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return i;
 }
 
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] int64_t WidenByAvx512(const Half* from,
-                                                                            float* to, int64_t n) {
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
-    const __mmask16 is_nan = _mm256_cmpgt_epi16_mask(
-        _mm256_and_si256(half, _mm256_set1_epi16(0x7FFF)), _mm256_set1_epi16(0x7C00));
-    const __m512i shifted = _mm512_slli_epi32(_mm512_cvtepi16_epi32(half), 13);
-    const __m512i number = _mm512_castps_si512(_mm512_cvtph_ps(half));
-    _mm512_storeu_si512(
-        to + i, _mm512_mask_or_epi32(number, is_nan, shifted, _mm512_set1_epi32(0x7F800000)));
-  }
-  return i;
-}
-
 // half.h has one NaN.
-[[gnu::target("avx2,f16c")]] int64_t NarrowByAvx2(const float* from, Half* to, int64_t n) {
+[[gnu::target("avx2,f16c")]] int64_t NarrowVectors(const float* from, Half* to, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
     const __m256 value = _mm256_loadu_ps(from + i);
@@ -79,34 +70,15 @@ constexpr int kRound = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return i;
 }
 
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] int64_t NarrowByAvx512(const float* from,
-                                                                             Half* to, int64_t n) {
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    const __m512 value = _mm512_loadu_ps(from + i);
-    const __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-    _mm256_storeu_si256(
-        reinterpret_cast<__m256i*>(to + i),
-        _mm256_mask_set1_epi16(_mm512_cvtps_ph(value, kRound), is_nan, half_internal::kNaN));
-  }
-  return i;
-}
-
 template <>
 void ConvertRange(const Half* from, float* to, int64_t n) {
-  int64_t done = 0;
-  const InstructionSet set = CurrentInstructionSet();
-  if (set == InstructionSet::kAvx512) done = WidenByAvx512(from, to, n);
-  if (set == InstructionSet::kAvx2) done = WidenByAvx2(from, to, n);
+  int64_t done = HasF16c() ? WidenVectors(from, to, n) : 0;
   for (; done < n; ++done) to[done] = static_cast<float>(from[done]);
 }
 
 template <>
 void ConvertRange(const float* from, Half* to, int64_t n) {
-  int64_t done = 0;
-  const InstructionSet set = CurrentInstructionSet();
-  if (set == InstructionSet::kAvx512) done = NarrowByAvx512(from, to, n);
-  if (set == InstructionSet::kAvx2) done = NarrowByAvx2(from, to, n);
+  int64_t done = HasF16c() ? NarrowVectors(from, to, n) : 0;
   for (; done < n; ++done) to[done] = static_cast<Half>(from[done]);
 }
 
