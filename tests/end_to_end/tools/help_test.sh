@@ -28,7 +28,7 @@ for tool in tools/* tools/bench/*; do
   [[ $("$tool" --version) == "$name (Gyre) $version" ]] || fail "$name --version: $("$tool" --version)"
   programs=$((programs + 1))
 done
-((programs == 17)) || fail "$programs programs"
+((programs == 16)) || fail "$programs programs"
 
 # A switch is on, off, or named alone.
 tools/train --autotune=off --plan=on --noplan --version >"$TEST_TMPDIR/said" || fail "$(cat "$TEST_TMPDIR/said")"
@@ -71,10 +71,8 @@ refuses '--steps=0: expected 1 or more' bench_optimizers --steps=0
 refuses '--layer_kib=6: expected a multiple of 4' bench_paging --layer_kib=6
 refuses '--layer_ms=0: expected a number above 0' bench_paging --layer_ms=0
 refuses '--plan_steps=2: expected 4 or more' bench_paging --plan_steps=2
-refuses '--copy_gb_s=0: expected a number above 0' bench_paging_nets --copy_gb_s=0
-for tool in bench_paging bench_paging_nets; do
-  refuses '--planners=none: expected auto, geeps or naive' $tool --planners=auto,none
-done
+refuses '--copy_gb_s=0: expected a number above 0' bench_paging --copy_gb_s=0
+refuses '--planners=none: expected auto, geeps or naive' bench_paging --planners=auto,none
 for tool in bench_net bench_scaling bench_submit; do
   [[ $tool == bench_submit ]] && with=() || with=(--net=$net)
   refuses '--allreduce: no allreduce algorithm "rong"; there are: ring, ' $tool "${with[@]}" --allreduce=rong
