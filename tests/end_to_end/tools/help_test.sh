@@ -28,7 +28,7 @@ for tool in tools/* tools/bench/*; do
   [[ $("$tool" --version) == "$name (Gyre) $version" ]] || fail "$name --version: $("$tool" --version)"
   programs=$((programs + 1))
 done
-((programs == 16)) || fail "$programs programs"
+((programs == 15)) || fail "$programs programs"
 
 # A switch is on, off, or named alone.
 tools/train --autotune=off --plan=on --noplan --version >"$TEST_TMPDIR/said" || fail "$(cat "$TEST_TMPDIR/said")"
@@ -51,13 +51,13 @@ refuses '--algorithms: no allreduce algorithm "rong"; there are: ring, ' \
 refuses '--types=F8: expected F64, F32, F16 or BF16' bench_allreduce --types=F8
 refuses '--wire=F64: expected F32, F16 or BF16' bench_allreduce --wire=F64
 refuses '--bytes=6: expected a multiple of 4, the bytes of F32' bench_allreduce --types=F16,F32 --bytes=16,6
-for tool in bench_allreduce bench_submit; do
-  refuses '--bytes=3: expected a multiple of 4, the bytes of F32' $tool --bytes=3
-  refuses '--bytes=0: expected bytes, such as ' $tool --bytes=0
-  refuses '--bytes=many: expected bytes, such as ' $tool --bytes=many
-  refuses '--rounds=0: expected 1 or more' $tool --rounds=0
-  said=$(tools/bench/$tool --bytes=16 2>&1) && fail "$tool of one rank: exit code 0"
-  [[ $said == 'error: one rank has nothing to sum; start two or more: mpirun -np 2 '$tool ]] || fail "$tool: $said"
+refuses '--bytes=3: expected a multiple of 4, the bytes of F32' bench_allreduce --bytes=3
+refuses '--bytes=0: expected bytes, such as ' bench_allreduce --bytes=0
+refuses '--bytes=many: expected bytes, such as ' bench_allreduce --bytes=many
+refuses '--rounds=0: expected 1 or more' bench_allreduce --rounds=0
+for how in --algorithms=ring --allreduce=ring; do
+  said=$(tools/bench/bench_allreduce $how --bytes=16 2>&1) && fail "bench_allreduce of one rank: exit code 0"
+  [[ $said == 'error: one rank has nothing to sum; start two or more: mpirun -np 2 bench_allreduce' ]] || fail "$how: $said"
 done
 refuses '--rounds=-1: expected 0 or more' bench_net --net=$net --rounds=-1
 refuses '--steps=0: expected 1 or more' bench_net --net=$net --steps=0
@@ -73,7 +73,7 @@ refuses '--layer_ms=0: expected a number above 0' bench_paging --layer_ms=0
 refuses '--plan_steps=2: expected 4 or more' bench_paging --plan_steps=2
 refuses '--copy_gb_s=0: expected a number above 0' bench_paging --copy_gb_s=0
 refuses '--planners=none: expected auto, geeps or naive' bench_paging --planners=auto,none
-for tool in bench_net bench_scaling bench_submit; do
-  [[ $tool == bench_submit ]] && with=() || with=(--net=$net)
+for tool in bench_net bench_scaling bench_allreduce; do
+  [[ $tool == bench_allreduce ]] && with=() || with=(--net=$net)
   refuses '--allreduce: no allreduce algorithm "rong"; there are: ring, ' $tool "${with[@]}" --allreduce=rong
 done
