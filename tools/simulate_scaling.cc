@@ -50,13 +50,10 @@ ABSL_FLAG(std::string, schedule, "forward",
           "Work that sums overlap: forward (backward and the next forward, as train), backward "
           "(alone), none (after backward).");
 ABSL_FLAG(bool, bucket_a_gradient, false, "Sum each gradient alone, without buckets.");
-ABSL_FLAG(std::string, calibration, "", "File of bench_allreduce --calibrate.");
+ABSL_FLAG(std::string, calibration, "",
+          "File of bench_allreduce --calibrate, also for what is within a host.");
 ABSL_FLAG(double, alpha_us, 30, "Between hosts: microseconds to start a message.");
 ABSL_FLAG(double, beta_gb_s, 1.25, "Between hosts: 10^9 bytes a second of a link, each way.");
-ABSL_FLAG(double, alpha_within_us, 2.5, "Within a host: microseconds to start a message.");
-ABSL_FLAG(double, beta_within_gb_s, 2, "Within a host: 10^9 bytes a second.");
-ABSL_FLAG(double, gamma_gb_s, 0,
-          "10^9 received bytes that a rank adds a second.  0: adding is hidden.");
 ABSL_FLAG(double, copy_gb_s, 0,
           "10^9 bytes a second between device and host, each way.  0: gradients are summed where "
           "they are.");
@@ -92,9 +89,7 @@ const std::vector<FlagGroup> kGroups = {
     {"Ranks",
      {"rank_counts", "ranks_per_host", "algorithms", "sync", "staleness", "servers", "schedule",
       "bucket_a_gradient"}},
-    {"Speeds",
-     {"calibration", "alpha_us", "beta_gb_s", "alpha_within_us", "beta_within_gb_s", "gamma_gb_s",
-      "copy_gb_s"}},
+    {"Speeds", {"calibration", "alpha_us", "beta_gb_s", "copy_gb_s"}},
     {"Stragglers", {"jitter", "slowest", "seed"}},
     {"Output", {"steps", "samples", "table", "picture"}},
 };
@@ -177,11 +172,10 @@ constexpr int kMostRanks = 8192;
 constexpr double kMostJitter = 1000;  // beyond it nothing else of a step counts
 
 absl::Status CheckNumbers() {
-  RETURN_IF_ERROR(CheckPositive({FLAGS_rank_batch, FLAGS_ranks_per_host, FLAGS_beta_gb_s,
-                                 FLAGS_beta_within_gb_s, FLAGS_slowest}));
   RETURN_IF_ERROR(
-      CheckLeast(0, {FLAGS_flops, FLAGS_step_ms, FLAGS_staleness, FLAGS_servers, FLAGS_alpha_us,
-                     FLAGS_alpha_within_us, FLAGS_gamma_gb_s, FLAGS_copy_gb_s, FLAGS_jitter}));
+      CheckPositive({FLAGS_rank_batch, FLAGS_ranks_per_host, FLAGS_beta_gb_s, FLAGS_slowest}));
+  RETURN_IF_ERROR(CheckLeast(0, {FLAGS_flops, FLAGS_step_ms, FLAGS_staleness, FLAGS_servers,
+                                 FLAGS_alpha_us, FLAGS_copy_gb_s, FLAGS_jitter}));
   RETURN_IF_ERROR(CheckLeast(2, {FLAGS_steps}));
   const double jitter = absl::GetFlag(FLAGS_jitter);
   RETURN_IF_ERROR(
@@ -249,13 +243,8 @@ absl::StatusOr<Workload> ReadWorkload() {
 }
 
 absl::StatusOr<SumCosts> ReadCosts() {
-  LinkCosts links = {.start = absl::GetFlag(FLAGS_alpha_within_us) / 1e6,
-                     .byte = 1e-9 / absl::GetFlag(FLAGS_beta_within_gb_s),
-                     .start_between = absl::GetFlag(FLAGS_alpha_us) / 1e6,
-                     .byte_between = 1e-9 / absl::GetFlag(FLAGS_beta_gb_s)};
-  if (const double gamma = absl::GetFlag(FLAGS_gamma_gb_s); gamma > 0) {
-    links.added_byte = 1e-9 / gamma;
-  }
+  const LinkCosts links = {.start_between = absl::GetFlag(FLAGS_alpha_us) / 1e6,
+                           .byte_between = 1e-9 / absl::GetFlag(FLAGS_beta_gb_s)};
   const std::string path = absl::GetFlag(FLAGS_calibration);
   if (path.empty()) return SumCosts::Create(links, "");
   ASSIGN_OR_RETURN(const std::string text, ReadText(path));
