@@ -14,12 +14,17 @@ def precision_flags(precision):
     return ["--tf32"] if precision == "TF32" else ["--precision=" + precision]
 
 
+def net_command(programs, settings, program, bench, device=None):
+    """A program of tools/bench on a net."""
+    return [programs.path("tools/bench/" + program), "--net=models/%s/net.textproto" % bench.folder,
+            "--batch=%d" % bench.batch, "--device=" + (device or settings.device)] + settings.threads
+
+
 def bench_net(programs, settings, bench, flags, limit_s, device=None):
     """bench_net's JSON line or None, and its outcome."""
     outcome = programs.run(
-        [programs.path("tools/bench/bench_net"), "--net=models/%s/net.textproto" % bench.folder,
-         "--batch=%d" % bench.batch, "--device=" + (device or settings.device),
-         "--steps=%d" % bench.steps] + settings.threads + flags, limit_s * settings.scale)
+        net_command(programs, settings, "bench_net", bench, device) + ["--steps=%d" % bench.steps]
+        + flags, limit_s * settings.scale)
     lines = json_lines(outcome.output, ["refusal"], [
         "ms_per_step", "ms_min", "ms_max", "batch", "images_per_second", "graph_nodes", "planned_bytes"])
     return (lines[0] if outcome.ok and lines else None), outcome
@@ -99,16 +104,14 @@ def run_steps(programs, results, settings):
             settings.steps.row(bench, precision, **how)
 
 
-def _measure_peer(programs, settings, bench, precisions, modes, limit_s):
-    """{(precision, mode): JSON line}, and the program's outcome."""
+def run_pytorch(programs, settings, bench, precisions, modes, rounds, limit_s):
+    """peer_pytorch.py's JSON lines and outcome."""
     outcome = programs.run(
         [sys.executable, os.path.join(programs.bundle, "peer_pytorch.py"), "--net=" + bench.net,
          "--batch=%d" % bench.batch, "--device=" + settings.device, "--modes=" + ",".join(modes),
          "--precision=" + ",".join(precisions), "--steps=%d" % bench.steps,
-         "--rounds=%d" % settings.rounds], limit_s * settings.scale, own_libraries=False)
-    lines = {(line["precision"], line["mode"]): line
-             for line in json_lines(outcome.output, ["precision", "mode"])}
-    return lines, outcome
+         "--rounds=%d" % rounds], limit_s * settings.scale, own_libraries=False)
+    return json_lines(outcome.output, ["precision", "mode"]), outcome
 
 
 def no_pytorch(outcome):
@@ -133,7 +136,7 @@ def _compare(results, settings, part, ours, peers, missing):
     results.add(part, OK, text, gyre_ms=ours, best=best, pytorch=list(peers.values()))
 
 
-def _run_peers(programs, results, settings, rows, modes_of, limit_s):
+def _run_peers(programs, results, settings, rows, modes_of):
     """A net's rows when its process has ended; of no net after two that failed whole."""
     broken = 0
     for bench, precisions in rows:
@@ -143,13 +146,13 @@ def _run_peers(programs, results, settings, rows, modes_of, limit_s):
             for part in parts:
                 results.add(part, SKIPPED, "PyTorch failed alike twice")
             continue
-        lines, outcome = _measure_peer(programs, settings, bench, precisions, modes, limit_s)
+        lines, outcome = run_pytorch(programs, settings, bench, precisions, modes, settings.rounds, 40)
         if no_pytorch(outcome):
             results.add("PyTorch", SKIPPED, "it is not installed for %s" % sys.executable)
             return
         broken = 0 if lines or outcome.status == SKIPPED else broken + 1
         for precision, part in zip(precisions, parts):
-            found = {mode: line for (of, mode), line in lines.items() if of == precision}
+            found = {line["mode"]: line for line in lines if line["precision"] == precision}
             if not found:
                 say_failure(results, part, outcome)
                 continue
@@ -168,7 +171,7 @@ def run_peers(programs, results, settings):
         layouts = ["", ":contiguous"] if bench.kind == "images" else [""]
         return [mode + layout for layout in layouts for mode in ("eager", "graph")]
 
-    _run_peers(programs, results, settings, settings.peer_rows, modes, 40)
+    _run_peers(programs, results, settings, settings.peer_rows, modes)
 
 
 def run_compiled_peers(programs, results, settings):
@@ -176,7 +179,7 @@ def run_compiled_peers(programs, results, settings):
     if settings.device == "cpu":
         return
     _run_peers(programs, results, settings, settings.compiled_rows,
-               lambda bench: ["compile", "compile-graph"], 40)
+               lambda bench: ["compile", "compile-graph"])
 
 
 def run_operations(programs, results, settings):

@@ -4,8 +4,8 @@ under compute-sanitizer."""
 import fnmatch
 import os
 import re
-import shutil
 
+from programs import cuda_tool
 from results import FAILED, OK, SKIPPED
 
 _LOST = 3  # device_tests' exit code: the GPU's context is gone
@@ -90,9 +90,8 @@ class DeviceTests:
     def run(self, rows, limit_s):
         """rows: {row: tests}."""
         for row, names in rows.items():
-            if names:
-                self._groups[row] = Group(names)
-                self._of.update((name, row) for name in names)
+            self._groups[row] = Group(names)
+            self._of.update((name, row) for name in names)
         starts, outcome, pending = 0, None, self._pending()
         while pending and starts < _MOST_STARTS:
             starts += 1
@@ -167,8 +166,8 @@ class DeviceTests:
             self._add(row, self._groups[row], why)
 
 
-def _names(programs, results, settings, label):
-    """All tests, or None after a row that says why."""
+def _run(programs, results, settings, label, row_of, limit_s):
+    """The tests that row_of(name) gives a row."""
     outcome = programs.run([programs.path("tests/device_tests"), "--gtest_list_tests"], 10 * settings.scale,
                            env=_environment(settings))
     names, suite = [], ""
@@ -181,53 +180,42 @@ def _names(programs, results, settings, label):
     if not names:
         results.add(label, FAILED if outcome.ok else outcome.status,
                     outcome.why() if not outcome.ok else "it has no tests")
-    return names or None
+        return
+    rows = {}
+    for name in names:
+        rows.setdefault(row_of(name), []).append(name)
+    rows.pop(None, None)
+    DeviceTests(programs, results, settings, label).run(rows, limit_s * settings.scale)
+
+
+def _smoke_row(name):
+    return next((row for row, pattern in _SMOKE if fnmatch.fnmatchcase(name, pattern)), None)
 
 
 def run_smoke(programs, results, settings):
     """Each kernel, call of a library, copy and capture once, in one process."""
-    names = _names(programs, results, settings, "smoke")
-    if names is None:
-        return
-    rows = {}
-    for name in names:
-        if settings.device == "cpu" and not _fits(name, _CPU_SMOKE):
-            continue
-        for row, pattern in _SMOKE:
-            if fnmatch.fnmatchcase(name, pattern):
-                rows.setdefault(row, []).append(name)
-                break
-    DeviceTests(programs, results, settings, "smoke").run(rows, 40 * settings.scale)
+    def row_of(name):
+        return _smoke_row(name) if settings.device != "cpu" or _fits(name, _CPU_SMOKE) else None
+
+    _run(programs, results, settings, "smoke", row_of, 40)
 
 
 def run_layers(programs, results, settings):
     """All other tests of a device, a row a suite: layers against the CPU first."""
-    names = _names(programs, results, settings, "layers")
-    if names is None:
-        return
-    rows = {}
-    for name in names:
-        if (settings.device == "cpu" and not _fits(name, _CPU_LAYERS)
-                or _fits(name, [pattern for _, pattern in _SMOKE]) or _NOT_OF_A_DEVICE.match(name)):
-            continue
-        suite = name.partition(".")[0].rpartition("/")[2]
-        rows.setdefault(suite, []).append(name)
-    DeviceTests(programs, results, settings, "layers").run(rows, 240 * settings.scale)
+    def row_of(name):
+        if _smoke_row(name) or _NOT_OF_A_DEVICE.match(name):
+            return None
+        fits = settings.device != "cpu" or _fits(name, _CPU_LAYERS)
+        return name.partition(".")[0].rpartition("/")[2] if fits else None
 
-
-def _sanitizer():
-    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    for candidate in (shutil.which("compute-sanitizer"), home + "/bin/compute-sanitizer"):
-        if candidate and os.access(candidate, os.X_OK):
-            return candidate
-    return None
+    _run(programs, results, settings, "layers", row_of, 240)
 
 
 def run_sanitizer(programs, results, settings):
     """memcheck and racecheck, a row each."""
     if settings.device == "cpu":
         return
-    sanitizer = _sanitizer()
+    sanitizer = cuda_tool("compute-sanitizer")
     for tool in ("memcheck", "racecheck"):
         if sanitizer is None:
             results.add(tool, SKIPPED, "compute-sanitizer is not installed")

@@ -2,10 +2,9 @@
 about that: first a net's step with all in memory, then in shares of what it takes, then PyTorch's ways of
 saving memory, and Gyre in as much as each of them takes."""
 
-import os
 import sys
 
-from bench_parts import bench_net, no_pytorch, say_failure
+from bench_parts import bench_net, no_pytorch, run_pytorch, say_failure
 from programs import json_lines
 from results import FAILED, OK, SKIPPED
 
@@ -67,7 +66,9 @@ class Paging:
         """Rows of PyTorch's ways and of Gyre in as much memory, way by way."""
         layouts = self._settings.saving_layouts
         for way in ("eager",) + _WAYS:
-            found, outcome = self._pytorch([way + layout for layout in layouts])
+            found, outcome = run_pytorch(
+                self._programs, self._settings, self._bench, ["F32"],
+                [way + layout for layout in layouts], self._settings.paging_rounds, _LIMIT_S)
             if no_pytorch(outcome):
                 self._results.add("PyTorch saving memory", SKIPPED,
                                   "it is not installed for %s" % sys.executable)
@@ -75,7 +76,8 @@ class Paging:
             timed = json_lines(outcome.output, ["mode"], ["ms_per_step", "steps_peak_bytes", "loss"])
             if not timed:
                 errors = "; ".join(str(line.get("error")) for line in found)
-                self._row(way, FAILED if errors else outcome.status, errors or outcome.why())
+                self._row(way, FAILED if errors or outcome.ok else outcome.status,
+                          errors or outcome.why())
                 continue
             fastest = min(timed, key=lambda line: line["ms_per_step"])
             if way == "eager":
@@ -120,17 +122,6 @@ class Paging:
             self._programs, self._settings, self._bench,
             ["--device_memory=%d" % memory, "--rounds=%d" % self._settings.paging_rounds,
              "--autotune=false"] + flags, _LIMIT_S, self._settings.paging_device)
-
-    def _pytorch(self, modes):
-        """JSON lines, and the program's outcome."""
-        bench = self._bench
-        outcome = self._programs.run(
-            [sys.executable, os.path.join(self._programs.bundle, "peer_pytorch.py"),
-             "--net=" + bench.net, "--batch=%d" % bench.batch, "--device=" + self._settings.device,
-             "--precision=F32", "--modes=" + ",".join(modes), "--steps=%d" % bench.steps,
-             "--rounds=%d" % self._settings.paging_rounds], _LIMIT_S * self._settings.scale,
-            own_libraries=False)
-        return json_lines(outcome.output, ["mode"]), outcome
 
 
 def _memory(line):

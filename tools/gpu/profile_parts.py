@@ -4,24 +4,15 @@ there is one, and layer by layer, by bench_layers."""
 import csv
 import os
 import re
-import shutil
 
-from bench_parts import precision_flags, say_failure
-from programs import json_lines
+from bench_parts import net_command, precision_flags, say_failure
+from programs import cuda_tool, json_lines
 from results import FAILED, OK, SKIPPED
 
 _MOST_LAUNCHES = 800  # a profiler takes milliseconds for each
 _MOST_NAMES = 6  # in a row
 _NANOSECONDS = {"ns": 1, "nsecond": 1, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6,
                 "s": 1e9, "second": 1e9}
-
-
-def _profiler(name):
-    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    for candidate in (shutil.which(name), home + "/bin/" + name):
-        if candidate and os.access(candidate, os.X_OK):
-            return candidate
-    return None
 
 
 def short_name(kernel):
@@ -71,11 +62,10 @@ def kernels_of_nsys(output):
 
 def _profile(programs, settings, bench, precision):
     """Kernels, the name of the profiler, and the last program's outcome; None: no profiler."""
-    command = [programs.path("tools/bench/bench_net"), "--net=models/%s/net.textproto" % bench.folder,
-               "--batch=%d" % bench.batch, "--device=" + settings.device, "--rounds=1", "--steps=1",
-               "--replay=false", "--autotune=false"] + precision_flags(precision)
+    command = net_command(programs, settings, "bench_net", bench) + [
+        "--rounds=1", "--steps=1", "--replay=false", "--autotune=false"] + precision_flags(precision)
     limit_s = 35 * settings.scale
-    ncu, nsys = _profiler("ncu"), _profiler("nsys")
+    ncu, nsys = cuda_tool("ncu"), cuda_tool("nsys")
     outcome = None
     if ncu:
         outcome = programs.run(
@@ -128,9 +118,8 @@ def run_layer_times(programs, results, settings):
     for bench, precision in settings.layer_rows:
         part = "%s %s by layer" % (bench.net, precision)
         outcome = programs.run(
-            [programs.path("tools/bench/bench_layers"), "--net=models/%s/net.textproto" % bench.folder,
-             "--batch=%d" % bench.batch, "--device=" + settings.device, "--rounds=1",
-             "--precision=" + precision] + settings.threads, 25 * settings.scale)
+            net_command(programs, settings, "bench_layers", bench)
+            + ["--rounds=1", "--precision=" + precision], 25 * settings.scale)
         lines = json_lines(outcome.output, ["layer", "direction"], ["ms", "gemm_share", "copy_share"])
         if not lines:
             say_failure(results, part, outcome)

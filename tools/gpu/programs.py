@@ -30,6 +30,12 @@ def cuda_library_folders():
     return folders
 
 
+def cuda_tool(name):
+    """The path of a program of NVIDIA's, or None."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    return shutil.which(name) or shutil.which(name, path=home + "/bin")
+
+
 def json_lines(output, texts=(), numbers=()):
     """The objects among its lines that have such members."""
     found = []
