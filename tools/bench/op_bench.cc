@@ -6,7 +6,6 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/primitives/onednn/bf16.h"
 #include "engine/training/model/model.h"
@@ -68,7 +67,7 @@ class Recorder : public PrimitiveLibrary {
   template <typename Spec>
   absl::Status Note(const Spec& spec) const {
     const bool is_new = seen_.insert(ToString(spec)).second;
-    if (is_new && spec.dtype == DType::kF32) ops_->push_back(spec);
+    if (is_new && spec.dtype == DType::kF32) ops_->emplace_back(spec);
     return absl::UnimplementedError("recorded");
   }
 
@@ -76,35 +75,7 @@ class Recorder : public PrimitiveLibrary {
   mutable std::set<std::string> seen_;
 };
 
-// The sums that go with an operation: of a convolution's bias gradient.
-void AddReductions(const NetPlan& plan, std::vector<OpSpec>* ops) {
-  std::vector<OpSpec> reductions;
-  for (const OpSpec& op : *ops) {
-    if (const auto* conv = std::get_if<Conv2dSpec>(&op); conv != nullptr && conv->bias) {
-      reductions.push_back(ReductionSpec{.reduction = Reduction::kColumns,
-                                         .rows = conv->n * conv->out_h() * conv->out_w(),
-                                         .columns = conv->filters});
-    }
-    if (const auto* gemm = std::get_if<GemmSpec>(&op); gemm != nullptr && gemm->bias) {
-      reductions.push_back(
-          ReductionSpec{.reduction = Reduction::kColumns, .rows = gemm->m, .columns = gemm->n});
-    }
-  }
-  size_t largest = 0;
-  for (const GradientBucket& bucket : plan.order.buckets) largest = std::max(largest, bucket.bytes);
-  reductions.push_back(ReductionSpec{.reduction = Reduction::kSquares,
-                                     .rows = 1,
-                                     .columns = static_cast<int64_t>(largest / sizeof(float))});
-  ops->insert(ops->end(), reductions.begin(), reductions.end());
-}
-
 }  // namespace
-
-std::string ToString(const ReductionSpec& spec) {
-  return absl::StrFormat("%s %s [%d, %d]",
-                         spec.reduction == Reduction::kColumns ? "column sums" : "sum of squares",
-                         DTypeName(spec.dtype), spec.rows, spec.columns);
-}
 
 absl::StatusOr<std::vector<OpSpec>> OpsOf(const Parsed<NetConfig>& net, int64_t batch) {
   std::vector<OpSpec> ops;
@@ -112,9 +83,7 @@ absl::StatusOr<std::vector<OpSpec>> OpsOf(const Parsed<NetConfig>& net, int64_t 
   libraries.push_back(std::make_unique<Recorder>(&ops));
   libraries.push_back(NewReferenceLibrary());
   const Primitives primitives(DeviceKind::kCuda, std::move(libraries));
-  ASSIGN_OR_RETURN(const ModelPlan plan,
-                   PlanModel(net, {.shape = {.global = batch}, .primitives = &primitives}));
-  AddReductions(*plan.train, &ops);
+  RETURN_IF_ERROR(PlanModel(net, {.shape = {.global = batch}, .primitives = &primitives}).status());
   return ops;
 }
 
@@ -213,8 +182,7 @@ absl::Status OpBench::MeasureOp(GemmSpec spec, const OpPrecision& precision) {
                           .bytes = a.bytes() + b.bytes() + c.bytes(),
                           .flops = 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) *
                                    static_cast<double>(spec.k),
-                          .precision = &precision,
-                          .result = spec.dtype};
+                          .precision = &precision};
   std::vector<std::byte> expected;
   for (const auto& library : libraries_) {
     const auto gemm = library->Prepare(spec);
@@ -272,8 +240,7 @@ absl::Status OpBench::MeasureOp(Conv2dSpec spec, const OpPrecision& precision) {
                         .name = name,
                         .bytes = x_bytes + y_bytes + weight_bytes,
                         .flops = spec.forward_flops(),
-                        .precision = &precision,
-                        .result = spec.dtype};
+                        .precision = &precision};
   };
   std::vector<std::byte> forward, data, weights;  // the reference's results
   for (const auto& library : libraries_) {
@@ -360,8 +327,7 @@ absl::Status OpBench::MeasureOp(Pool2dSpec spec, const OpPrecision& precision) {
       return MeasuredPass{.what = ToString(spec),
                           .name = name,
                           .bytes = x_bytes + y_bytes + saved.bytes(),
-                          .precision = &precision,
-                          .result = spec.dtype};
+                          .precision = &precision};
     };
     RETURN_IF_ERROR(Row(
         pass_named("forward"), std::string(library->name()), *stream_,
@@ -372,34 +338,6 @@ absl::Status OpBench::MeasureOp(Pool2dSpec spec, const OpPrecision& precision) {
         pass_named("backward"), std::string(library->name()), *stream_,
         [&] { return (*pool)->Backward(*stream_, dy.data(), saved.data(), dx.data()); }, dx.data(),
         x_bytes, &backward));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status OpBench::MeasureOp(ReductionSpec spec, const OpPrecision& precision) {
-  const bool squares = spec.reduction == Reduction::kSquares;
-  const size_t bytes = static_cast<size_t>(spec.rows * spec.columns) * SizeOf(spec.dtype);
-  ASSIGN_OR_RETURN(const Buffer from, Filled(bytes, spec.dtype, kX));
-  ASSIGN_OR_RETURN(
-      const Buffer to,
-      Empty(squares ? sizeof(double) : static_cast<size_t>(spec.columns) * SizeOf(spec.dtype)));
-  ASSIGN_OR_RETURN(const Buffer scratch,
-                   Empty(ReductionScratch(spec.reduction, spec.dtype, spec.rows, spec.columns)));
-  std::vector<std::byte> expected;
-  for (const bool pieces : {false, true}) {
-    if (pieces && scratch.bytes() == 0) continue;
-    RETURN_IF_ERROR(Row(
-        {.what = ToString(spec),
-         .name = "sum",
-         .bytes = bytes,
-         .precision = &precision,
-         .result = squares ? DType::kF64 : spec.dtype},
-        pieces ? "in pieces" : "in one piece", *stream_,
-        [&] {
-          return Reduce(*stream_, spec.reduction, spec.dtype, spec.rows, spec.columns, from.data(),
-                        to.data(), pieces ? scratch.data() : nullptr);
-        },
-        to.data(), to.bytes(), &expected));
   }
   return absl::OkStatus();
 }
@@ -424,7 +362,7 @@ absl::Status OpBench::TimedRow(const MeasuredPass& pass, const std::string& way,
   const bool is_reference = expected->empty();
   if (is_reference) *expected = got;
   GYRE_CHECK(got.size() == expected->size());
-  const double error = Error(pass.result, got, *expected);
+  const double error = Error(pass.precision->dtype, got, *expected);
   const bool right = error <= Bound(*pass.precision);
   if (!right) ++wrong_;
   nlohmann::ordered_json row = {{"benchmark", "operation"},

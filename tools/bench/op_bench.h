@@ -11,22 +11,14 @@
 
 #include "engine/runtime/primitives/cuda/trial_bench.h"
 #include "models/schema/parse.h"
-#include "tools/bench/bench_kernels.h"
 #include "tools/command_line/devices.h"
 
 namespace gyre {
 
-struct ReductionSpec {
-  Reduction reduction = Reduction::kColumns;
-  DType dtype = DType::kF32;
-  int64_t rows = 0, columns = 0;
-};
-std::string ToString(const ReductionSpec& spec);
+using OpSpec = std::variant<GemmSpec, Conv2dSpec, Pool2dSpec>;
 
-using OpSpec = std::variant<GemmSpec, Conv2dSpec, Pool2dSpec, ReductionSpec>;
-
-// The operations that a training step of the net requests from the libraries, each once, and its
-// reductions, in F32.  Errors: those of planning.
+// The operations that a training step of the net requests from the libraries, each once, in F32.
+// Errors: those of planning.
 absl::StatusOr<std::vector<OpSpec>> OpsOf(const Parsed<NetConfig>& net, int64_t batch);
 
 struct OpPrecision {
@@ -59,7 +51,6 @@ class OpBench {
     size_t bytes = 0;  // of all operands, each once
     double flops = 0;
     const OpPrecision* precision = nullptr;
-    DType result = DType::kF32;
   };
   class WaysSelector;  // measures each way of the CUDA libraries
 
@@ -68,7 +59,6 @@ class OpBench {
   absl::Status MeasureOp(GemmSpec spec, const OpPrecision& precision);
   absl::Status MeasureOp(Conv2dSpec spec, const OpPrecision& precision);
   absl::Status MeasureOp(Pool2dSpec spec, const OpPrecision& precision);
-  absl::Status MeasureOp(ReductionSpec spec, const OpPrecision& precision);
 
   // Times `run` and compares the `bytes` of its result with *expected, the reference's.  An empty
   // *expected becomes this result.  `unpack`, if any, converts it to the reference's layout.
