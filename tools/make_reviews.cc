@@ -16,7 +16,6 @@
 #include "engine/runtime/random.h"
 #include "tools/command_line/flag_values.h"
 #include "tools/data/made_data.h"
-#include "tools/data/new_folder.h"
 
 ABSL_FLAG(std::string, out, "", "Folder to make.  It must not exist.");
 ABSL_FLAG(int, train, 2000, "Training reviews, half of each class.");
@@ -160,15 +159,11 @@ absl::Status Check() {
   return CheckValue(sentences >= 1 && sentences <= 1000, "sentences", sentences, "1 to 1000");
 }
 
-std::string Made() {
-  return absl::StrFormat("%d and %d synthetic reviews", absl::GetFlag(FLAGS_train),
-                         absl::GetFlag(FLAGS_test));
-}
-
 }  // namespace
 }  // namespace gyre
 
 int main(int argc, char** argv) {
-  return gyre::RunMaker(argc, argv, gyre::kUsage, gyre::kGroups, FLAGS_out,
-                        {gyre::Check, gyre::WriteAll, gyre::Made});
+  return gyre::RunMaker(
+      argc, argv, gyre::kUsage, gyre::kGroups,
+      {"reviews", FLAGS_out, FLAGS_train, FLAGS_test, gyre::Check, gyre::WriteAll});
 }

@@ -23,7 +23,6 @@
 #include "engine/runtime/random.h"
 #include "tools/command_line/flag_values.h"
 #include "tools/data/made_data.h"
-#include "tools/data/new_folder.h"
 
 ABSL_FLAG(std::string, out, "", "Folder to make, with folders train and test.  It must not exist.");
 ABSL_FLAG(int, train, 256, "Training shots.");
@@ -200,15 +199,10 @@ absl::Status Check() {
                     "a number above 0");
 }
 
-std::string Made() {
-  return absl::StrFormat("%d and %d synthetic shots", absl::GetFlag(FLAGS_train),
-                         absl::GetFlag(FLAGS_test));
-}
-
 }  // namespace
 }  // namespace gyre
 
 int main(int argc, char** argv) {
-  return gyre::RunMaker(argc, argv, gyre::kUsage, gyre::kGroups, FLAGS_out,
-                        {gyre::Check, gyre::WriteAll, gyre::Made});
+  return gyre::RunMaker(argc, argv, gyre::kUsage, gyre::kGroups,
+                        {"shots", FLAGS_out, FLAGS_train, FLAGS_test, gyre::Check, gyre::WriteAll});
 }

@@ -1,4 +1,4 @@
-// made_data.h: random numbers and the main function of tools that make data.
+// made_data.h: random numbers, files and the main function of tools that make data.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,24 @@ class Numbers {
   uint64_t next_ = 0;
 };
 
+// Makes a folder within a folder that is being filled.
+absl::Status MakeFolder(const std::string& path);
+
+// Writes a file there.  The whole folder is synced before it is renamed.
+absl::Status WriteText(const std::string& path, const std::string& text);
+
 struct Maker {
+  const char* what;                     // "reviews"
+  const absl::Flag<std::string>& out;   // a folder, which must not exist
+  const absl::Flag<int>& train;         // how many
+  const absl::Flag<int>& test;
   std::function<absl::Status()> check;  // of flags
   std::function<absl::Status(const std::string& folder)> write;
-  std::function<std::string()> made;  // "3 reviews"
 };
 
-// The tool's main function.  The folder `out` gets all that `write` makes, or nothing.
+// The tool's main function.  The folder `out` gets all that `write` makes, or nothing: it is
+// another until `write` has filled it.
 int RunMaker(int argc, char** argv, const char* usage, const std::vector<FlagGroup>& groups,
-             const absl::Flag<std::string>& out, const Maker& maker);
+             const Maker& maker);
 
 }  // namespace gyre
