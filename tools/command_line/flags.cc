@@ -1,36 +1,49 @@
-// flags.cc: ParseFlags, over Abseil's flags.  Abseil's own parser ends the
-// program with 1, for --help too, and prints once a rank.
+// flags.cc: ParseFlags and --help, over Abseil's flags.  Abseil's own parser ends the program with
+// 1, for --help too, and prints once a rank.  Its registry offers neither groups nor 80 columns.
 
 #include "tools/command_line/flags.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/flags/commandlineflag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "distributed/transport/launcher.h"
+#include "engine/runtime/check.h"
 #include "engine/runtime/version.h"
+#include "engine/runtime/wrapped_text.h"
 #include "models/schema/describe.h"
 #include "tools/command_line/flag_values.h"
-#include "tools/command_line/help.h"
 #include "tools/command_line/process.h"
 
 namespace gyre {
 namespace {
 
-absl::CommandLineFlag* Find(absl::string_view name) {
-  for (absl::CommandLineFlag* flag : OurFlags()) {
-    if (flag->Name() == name) return flag;
+// The flags of our own sources, by name.  Abseil defines others.
+std::map<std::string, absl::CommandLineFlag*> OurFlags() {
+  std::map<std::string, absl::CommandLineFlag*> flags;
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (absl::StrContains(flag->Filename(), "tools/")) flags[std::string(name)] = flag;
   }
-  return nullptr;
+  return flags;
+}
+
+absl::CommandLineFlag* Find(absl::string_view name) {
+  const auto flags = OurFlags();
+  const auto found = flags.find(std::string(name));
+  return found == flags.end() ? nullptr : found->second;
 }
 
 absl::Status SetFlag(absl::CommandLineFlag& flag, absl::string_view value) {
@@ -85,8 +98,45 @@ absl::Status ParseArgument(int argc, char** argv, int* index) {
     if (flag != nullptr && flag->IsOfType<bool>()) return SetFlag(*flag, "false");
   }
   std::vector<std::string> names;
-  for (const absl::CommandLineFlag* flag : OurFlags()) names.emplace_back(flag->Name());
+  for (const auto& [known, flag] : OurFlags()) names.push_back(known);
   return absl::InvalidArgumentError(Unknown("flag", name, names));
+}
+
+// A default of its own words is in the flag's text.
+std::string TextOf(const absl::CommandLineFlag& flag) {
+  const std::string value = flag.DefaultValue();
+  const bool show =
+      !value.empty() && value != "false" && !absl::StrContains(flag.Help(), "Default: ");
+  if (!show) return flag.Help();
+  return absl::StrCat(flag.Help(), " Default: ", value == "true" ? "on" : value, ".");
+}
+
+// `usage` has the program's purpose, commands and output, and is printed as it is.  `groups` must
+// have each of OurFlags once (GYRE_CHECK).
+std::string HelpText(absl::string_view program, absl::string_view usage,
+                     const std::vector<FlagGroup>& groups) {
+  std::map<std::string, std::string> texts = {{"help", "This text."},
+                                              {"version", "The program's version."}};
+  for (const auto& [name, flag] : OurFlags()) texts[name] = TextOf(*flag);
+  size_t longest = 0, shown = 0;
+  for (const auto& [name, text] : texts) longest = std::max(longest, name.size());
+  const size_t indent = longest + 6;
+  std::string help = absl::StrCat(program, " ", usage, "\n");
+  std::vector<FlagGroup> all = groups;
+  for (const char* name : {"help", "version"}) all.back().flags.emplace_back(name);
+  for (const FlagGroup& group : all) {
+    absl::StrAppend(&help, "\n", group.title, ":\n");
+    for (const absl::string_view name : group.flags) {
+      const auto found = texts.find(std::string(name));
+      GYRE_CHECK(found != texts.end());
+      std::string head = absl::StrCat("  --", name);
+      head.resize(indent, ' ');
+      absl::StrAppend(&help, Wrapped(head, found->second, indent), "\n");
+      ++shown;
+    }
+  }
+  GYRE_CHECK(shown == texts.size());  // a flag without a group, or in two
+  return help;
 }
 
 // Of a path the last part.
