@@ -1,9 +1,11 @@
-// bench.h: what programs that measure share: their main function, a clock, rounds, medians, rows.
+// bench.h: what programs that measure share: their main function, a clock, slept work, rounds,
+// medians, rows.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -18,6 +20,14 @@ using BenchClock = std::chrono::steady_clock;
 
 inline double SecondsSince(BenchClock::time_point start) {
   return std::chrono::duration<double>(BenchClock::now() - start).count();
+}
+
+// Work of a simulated device that takes time but no core.
+inline std::function<absl::Status()> SleptWork(std::chrono::duration<double> work) {
+  return [work] {
+    std::this_thread::sleep_until(BenchClock::now() + work);
+    return absl::OkStatus();
+  };
 }
 
 // Order statistics, which an outlier does not move.  Precondition: values is not empty.

@@ -21,7 +21,6 @@
 #include "memory/planner/paging_plan.h"
 #include "models/schema/parse.h"
 #include "tools/bench/bench.h"
-#include "tools/bench/slept_work.h"
 
 ABSL_FLAG(int, layers, 64, "Layers of the net.");
 ABSL_FLAG(int, layer_kib, 256,

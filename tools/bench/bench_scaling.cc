@@ -15,7 +15,6 @@
 #include "engine/runtime/device/forwarding_stream.h"
 #include "engine/training/step/training_step.h"
 #include "tools/bench/bench.h"
-#include "tools/bench/slept_work.h"
 #include "tools/command_line/devices.h"
 #include "tools/command_line/process.h"
 

@@ -13,7 +13,6 @@
 #include "distributed/scaling/workload.h"
 #include "engine/runtime/device/buffer.h"
 #include "tools/bench/bench.h"
-#include "tools/bench/slept_work.h"
 #include "tools/command_line/devices.h"
 #include "tools/command_line/process.h"
 #include "tools/scaling/net_workload.h"
