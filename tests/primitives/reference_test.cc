@@ -1,10 +1,9 @@
-// The reference against formulas written down a second time, independently, and against numerical
-// gradients; and what the other libraries' comparison with it does not show.
+// The reference against formulas written down a second time, independently; and what the other
+// libraries' comparison with it does not show.
 #include "engine/runtime/primitives/reference/reference.h"
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <limits>
 
 #include "tests/primitives/oracle.h"
@@ -147,67 +146,6 @@ TEST_F(FormulaTest, PoolIsItsFormula) {
   }
 }
 
-// The gradients of sum(y * dy) that Backward gives and those that differences of Forward give.
-void ExpectGradient(const std::function<std::vector<double>()>& forward,
-                    const std::vector<double>& dy, std::vector<double>& values,
-                    const std::vector<double>& gradient, const std::string& what) {
-  const auto loss = [&] {
-    const std::vector<double> y = forward();
-    double sum = 0;
-    for (size_t i = 0; i < y.size(); ++i) sum += y[i] * dy[i];
-    return sum;
-  };
-  constexpr double kStep = 1e-5;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const double value = values[i];
-    values[i] = value + kStep;
-    const double above = loss();
-    values[i] = value - kStep;
-    const double below = loss();
-    values[i] = value;
-    const double numerical = (above - below) / (2 * kStep);
-    ASSERT_LE(std::abs(numerical - gradient[i]), 1e-7 * std::max(1.0, std::abs(gradient[i])))
-        << what << " at " << i;
-  }
-}
-
-TEST(GradientTest, ConvAgreesWithDifferences) {
-  Rig rig(1);
-  Random random(7);
-  const auto library = NewReferenceLibrary();
-  for (int round = 0; round < 12; ++round) {
-    Conv2dSpec spec = RandomConvSpec(random, DType::kF64);
-    spec.n = 2;
-    spec.h = std::min<int64_t>(spec.h, 5);
-    spec.w = std::min<int64_t>(spec.w, 4);
-    spec.c = 2 * spec.groups;
-    spec.filters = 3 * spec.groups;
-    if (!Validate(spec).ok()) continue;
-    auto in = RandomConvInputs<double>(random, spec);
-    const auto out = RunConv(rig, *library, spec, in);
-    const auto forward = [&] { return RunConv(rig, *library, spec, in).y; };
-    ExpectGradient(forward, in.dy, in.x, out.dx, ToString(spec) + ": dx");
-    ExpectGradient(forward, in.dy, in.weights, out.dweights, ToString(spec) + ": dweights");
-    ExpectGradient(forward, in.dy, in.bias, out.dbias, ToString(spec) + ": dbias");
-  }
-}
-
-TEST(GradientTest, PoolAgreesWithDifferences) {
-  Rig rig(1);
-  Random random(8);
-  const auto library = NewReferenceLibrary();
-  for (int round = 0; round < 20; ++round) {
-    Pool2dSpec spec = RandomPoolSpec(random, DType::kF64);
-    spec.n = 1;
-    spec.c = 2;
-    auto x = RandomValues<double>(random, spec.h * spec.w * spec.c);
-    const auto dy = RandomValues<double>(random, spec.out_h() * spec.out_w() * spec.c);
-    const auto out = RunPool(rig, *library, spec, x, dy);
-    ExpectGradient([&] { return RunPool(rig, *library, spec, x, dy).y; }, dy, x, out.dx,
-                   ToString(spec));
-  }
-}
-
 const DType kRealTypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16};
 
 class ReferenceTest : public testing::TestWithParam<DType> {
@@ -223,45 +161,6 @@ class ReferenceTest : public testing::TestWithParam<DType> {
 
 INSTANTIATE_TEST_SUITE_P(, ReferenceTest, testing::ValuesIn(kRealTypes),
                          [](const auto& info) { return std::string(DTypeName(info.param)); });
-
-// Enough pixels that the gradient of the bias is summed in pieces.
-TEST_P(ReferenceTest, ConvOfManyPixels) {
-  VisitReal(dtype(), [&]<typename T>() {
-    const Conv2dSpec spec{.dtype = dtype(),
-                          .n = 7,
-                          .h = 41,
-                          .w = 43,
-                          .c = 2,
-                          .filters = 5,
-                          .window = {.kernel_h = 3, .kernel_w = 2, .padding_left = 1},
-                          .bias = true};
-    EXPECT_GT(Get(library_->Prepare(spec))->scratch_bytes(), 0);
-    oracle_.CheckConv<T>(random_, spec, tolerance());
-  });
-}
-
-// The sums of 16-bit types are float's: one that gained by less than a rounding a step would stop.
-TEST_P(ReferenceTest, LongSumsOfEqualSigns) {
-  VisitReal(dtype(), [&]<typename T>() {
-    const std::vector<T> ones(20000, T(1)), tenths(20000, T(0.125f));
-    const GemmSpec gemm{.dtype = dtype(), .m = 1, .n = 1, .k = 20000};
-    EXPECT_EQ(RunGemm<T>(rig_, *library_, gemm, ones, tenths, {}), std::vector<T>(1, T(2500)));
-    const Pool2dSpec pool{.dtype = dtype(),
-                          .kind = PoolKind::kAverage,
-                          .n = 1,
-                          .h = 100,
-                          .w = 200,
-                          .c = 1,
-                          .window = {.kernel_h = 100, .kernel_w = 200}};
-    EXPECT_EQ(RunPool<T>(rig_, *library_, pool, ones, {T(1)}).y, std::vector<T>(1, T(1)));
-    const Conv2dSpec conv{
-        .dtype = dtype(), .n = 2, .h = 100, .w = 100, .c = 1, .filters = 1, .bias = true};
-    const auto out = RunConv<T>(rig_, *library_, conv,
-                                {.x = ones, .weights = {T(1)}, .bias = {T(0)}, .dy = tenths});
-    EXPECT_EQ(out.dweights, std::vector<T>(1, T(2500)));
-    EXPECT_EQ(out.dbias, std::vector<T>(1, T(2500)));
-  });
-}
 
 // A window of more than 255 positions takes other code.
 TEST_P(ReferenceTest, PoolOfLargeWindows) {
@@ -341,19 +240,6 @@ TEST_P(ReferenceTest, ReductionsAreMonoids) {
     const auto values = RandomValues<T>(random_, 5 * 9);
     EXPECT_TRUE(IsMonoid(ColumnSum<T>{{}, 9, values.data(), nullptr}, 5, 9, near));
   });
-}
-
-TEST_P(ReferenceTest, OpaqueWeightsAreLeftToOthers) {
-  Conv2dSpec spec{.dtype = dtype(), .n = 1, .h = 3, .w = 3, .c = 1, .filters = 2};
-  spec.weight_layout = "onednn:abcd";
-  EXPECT_TRUE(absl::IsUnimplemented(library_->Prepare(spec).status()));
-}
-
-TEST(ReferenceDTypeTest, IntegersAreRefused) {
-  const auto library = NewReferenceLibrary();
-  for (const DType dtype : {DType::kI32, DType::kI64, DType::kU8}) {
-    EXPECT_TRUE(absl::IsUnimplemented(library->Prepare(GemmSpec{.dtype = dtype}).status()));
-  }
 }
 
 }  // namespace
