@@ -98,6 +98,7 @@ TEST_P(AnyLibraryTest, Gemm) {
   Rounds(RandomGemmSpec, [&]<typename T>(GemmSpec spec, int round) {
     if (round % 20 == 0) spec.m = 0;
     if (round % 20 == 1) spec.k = 0;
+    if (round % 20 == 2) spec.n = 0;
     oracle_.CheckGemm<T>(random_, spec, tolerance());
   });
 }
@@ -189,9 +190,7 @@ TEST_P(AnyLibraryTest, GemmOfTriangles) {
 
 TEST_P(AnyLibraryTest, Conv) {
   Rounds(RandomConvSpec, [&]<typename T>(Conv2dSpec spec, int round) {
-    if (round % 20 == 0) spec.n = 0;
-    if (round % 20 == 1) spec.c = 0;
-    if (round % 20 == 2) spec.filters = 0;
+    MakeEmpty(spec, round);
     oracle_.CheckConv<T>(random_, spec, tolerance());
   });
 }

@@ -349,6 +349,18 @@ inline Conv2dSpec RandomConvSpec(Random& random, DType dtype) {
   }
 }
 
+// In a few of 20 rounds, a convolution of nothing: no images, no channels, no filters, or images of
+// padding alone.
+inline void MakeEmpty(Conv2dSpec& spec, int round) {
+  if (round % 20 == 0) spec.n = 0;
+  if (round % 20 == 1) spec.c = 0;
+  if (round % 20 == 2) spec.filters = 0;
+  if (round % 20 == 3) {
+    spec.h = 0;
+    spec.window.padding_top = spec.window.kernel_h * spec.window.dilation_h;
+  }
+}
+
 inline Pool2dSpec RandomPoolSpec(Random& random, DType dtype) {
   while (true) {
     Pool2dSpec spec;

@@ -1,4 +1,4 @@
-// The choice among libraries, validation, extents of zero, and the arithmetic of specs.
+// The choice among libraries, validation, and the arithmetic of specs.
 #include <gtest/gtest.h>
 
 #include "tests/primitives/operations.h"
@@ -406,77 +406,6 @@ TEST(PrimitivesTest, ThreadsDoNotChangeTheBitsOfOurOwnLibraries) {
     spec.window = {.kernel_h = 3, .kernel_w = 5};
     ExpectSameBits(Chosen(best), spec, random, one, {&many, &three});
   }
-}
-
-class ZeroExtentTest : public testing::TestWithParam<DType> {
- protected:
-  const Primitives primitives_{DeviceKind::kSim, 1};
-  const Chosen library_{primitives_};
-  Rig rig_{1, DeviceKind::kSim};
-};
-
-INSTANTIATE_TEST_SUITE_P(, ZeroExtentTest,
-                         testing::Values(DType::kF32, DType::kF64, DType::kF16, DType::kBF16),
-                         [](const auto& info) { return std::string(DTypeName(info.param)); });
-
-TEST_P(ZeroExtentTest, GemmOfNothingIsTheBias) {
-  VisitReal(GetParam(), [&]<typename T>() {
-    GemmSpec spec{.dtype = GetParam(), .m = 2, .n = 2, .k = 0, .bias = true};
-    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {}, {}, {T(5), T(6)}),
-              (std::vector<T>{T(5), T(6), T(5), T(6)}));
-    spec.bias = false;
-    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {}, {}, {}), std::vector<T>(4, T(0)));
-    spec = {.dtype = GetParam(), .m = 0, .n = 2, .k = 1};
-    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {}, {T(1), T(2)}, {}), std::vector<T>());
-    spec = {.dtype = GetParam(), .m = 2, .n = 0, .k = 1};
-    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {T(1), T(2)}, {}, {}), std::vector<T>());
-  });
-}
-
-TEST_P(ZeroExtentTest, ConvOfNothing) {
-  VisitReal(GetParam(), [&]<typename T>() {
-    Random random(1);
-    const Conv2dSpec one{.dtype = GetParam(),
-                         .n = 1,
-                         .h = 2,
-                         .w = 2,
-                         .c = 1,
-                         .filters = 1,
-                         .window = {.kernel_h = 2, .kernel_w = 2},
-                         .bias = true};
-    Conv2dSpec no_images = one, no_channels = one, no_filters = one, no_rows = one;
-    no_images.n = 0;
-    auto out = RunConv(rig_, library_, no_images, RandomConvInputs<T>(random, no_images));
-    EXPECT_EQ(out.dweights, std::vector<T>(4, T(0)));
-    EXPECT_EQ(out.dbias, std::vector<T>(1, T(0)));
-
-    no_channels.c = 0;
-    auto in = RandomConvInputs<T>(random, no_channels);
-    out = RunConv(rig_, library_, no_channels, in);
-    EXPECT_EQ(out.y, in.bias);
-    EXPECT_EQ(out.dbias, in.dy);
-
-    no_filters.filters = 0;
-    out = RunConv(rig_, library_, no_filters, RandomConvInputs<T>(random, no_filters));
-    EXPECT_EQ(out.dx, std::vector<T>(4, T(0)));
-
-    no_rows.h = 0;
-    no_rows.window.padding_top = 2;  // an image of padding
-    in = RandomConvInputs<T>(random, no_rows);
-    out = RunConv(rig_, library_, no_rows, in);
-    EXPECT_EQ(out.y, in.bias);
-    EXPECT_EQ(out.dweights, std::vector<T>(4, T(0)));
-  });
-}
-
-TEST_P(ZeroExtentTest, PoolOfNothing) {
-  VisitReal(GetParam(), [&]<typename T>() {
-    Pool2dSpec pool{.dtype = GetParam(), .n = 0, .h = 2, .w = 2, .c = 3, .window = {.kernel_h = 2}};
-    EXPECT_EQ(RunPool<T>(rig_, library_, pool, {}, {}).y, std::vector<T>());
-    pool.n = 2;
-    pool.c = 0;
-    EXPECT_EQ(RunPool<T>(rig_, library_, pool, {}, {}).dx, std::vector<T>());
-  });
 }
 
 }  // namespace
