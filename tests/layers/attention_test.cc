@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
-#include "layers/factory.h"
 #include "tests/layers/layer_contract.h"
 #include "tests/sanitized.h"
 
@@ -286,95 +284,6 @@ TEST(Attention, ReadsInBackwardOnlyWhatItNeeds) {
 
 // Two tiles of 2^19 scores, 64 rows of one head, which has 2^26.  Each row's probabilities add up
 // to 1, so dV adds up to what dY does.
-// Counts launches, and runs nothing.
-class CountingStream : public Stream {
- public:
-  int64_t launches = 0;
-
-  DeviceKind kind() const override { return DeviceKind::kSim; }
-  absl::Status Copy(void*, const void*, size_t) override { return absl::OkStatus(); }
-  absl::Status Record(Event&) override { return absl::OkStatus(); }
-  absl::Status Wait(const Event&) override { return absl::OkStatus(); }
-  absl::Status Call(std::function<absl::Status()>) override {
-    ++launches;
-    return absl::OkStatus();
-  }
-  absl::Status Synchronize() override { return absl::OkStatus(); }
-  absl::Status BeginCapture() override { return absl::OkStatus(); }
-  absl::StatusOr<std::unique_ptr<Graph>> EndCapture() override { return nullptr; }
-  void* native() const override { return nullptr; }
-};
-
-// A product as cuBLASLt makes it: a launch for each of its outer ones.
-class CountedGemm : public Gemm {
- public:
-  explicit CountedGemm(int64_t launches) : launches_(launches) {}
-  size_t scratch_bytes() const override { return 0; }
-  absl::Status Run(Stream& stream, const void*, const void*, const void*, void*,
-                   void*) const override {
-    for (int64_t i = 0; i < launches_; ++i) RETURN_IF_ERROR(stream.Call(nullptr));
-    return absl::OkStatus();
-  }
-
- private:
-  const int64_t launches_;
-};
-
-class CountedLibrary : public PrimitiveLibrary {
- public:
-  using PrimitiveLibrary::Prepare;
-  std::string_view name() const override { return "counted"; }
-  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
-    RETURN_IF_ERROR(Validate(spec));
-    EXPECT_EQ(spec.wide_c, SizeOf(spec.dtype) == 2);
-    dtypes.insert(spec.dtype);
-    return std::make_unique<CountedGemm>(spec.outer.count);
-  }
-  mutable std::set<DType> dtypes;
-};
-
-// 12 layers of GPT-2's shape in an iteration.
-TEST(Attention, FewLaunchesOnAGpu) {
-  const Shape x{32, 1024, 768}, packed{32, 1024, 3 * 768};
-  for (const std::vector<Shape>& shapes : {std::vector<Shape>{x, x, x}, {packed}}) {
-    for (const DType compute : {DType::kF32, DType::kBF16}) {
-      for (const bool causal : {true, false}) {
-        auto library = std::make_unique<CountedLibrary>();
-        const std::set<DType>& dtypes = library->dtypes;
-        std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
-        libraries.push_back(std::move(library));
-        const Primitives gpu(DeviceKind::kCuda, std::move(libraries));
-        LayerConfig config;
-        config.mutable_attention()->set_heads(12);
-        config.mutable_attention()->set_causal(causal);
-        const auto layer = *CreateLayer(config);
-        const std::vector<DType> types(shapes.size(), compute);
-        const std::vector<int> axes(shapes.size(), 0);
-        const std::vector<uint8_t> needs(shapes.size(), 1);
-        InferInput input;
-        input.inputs = shapes;
-        input.dtypes = types;
-        input.batch_axes = axes;
-        input.compute = compute;
-        input.needs_gradient = needs;
-        input.global_batch = 32;
-        input.primitives = &gpu;
-        const auto spec = layer->Infer(input);
-        ASSERT_TRUE(spec.ok()) << spec.status();
-        EXPECT_EQ(dtypes, std::set<DType>{compute});
-        std::vector<Tensor> tensors;
-        for (const StateSpec& state : spec->states) {
-          tensors.push_back({reinterpret_cast<void*>(4096), state.shape, state.dtype});
-        }
-        CountingStream stream;
-        ASSERT_TRUE(layer->Forward({stream, tensors, {}, nullptr, nullptr, 0, 0}).ok());
-        ASSERT_TRUE(layer->Backward({stream, tensors, tensors, nullptr, nullptr, 0, 0}).ok());
-        EXPECT_LE(12 * stream.launches, 400) << causal;
-      }
-    }
-  }
-}
-
 TEST(Attention, LongSequence) {
   constexpr int64_t kT = kSanitized ? 4096 : 8192;
   const Shape shape{1, kT, 16};
