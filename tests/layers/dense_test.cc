@@ -45,18 +45,6 @@ TEST(Dense, Contract) {
   CheckContract({"dense { outputs: 3 }", {Along(1, Distinct({2, 3, 4}, 4))}});
 }
 
-// Many samples: the bias gradient is summed in pieces.
-TEST(Dense, ManySamples) {
-  const LayerCase layer{"dense { outputs: 3 }", {Distinct({1027, 2}, 1)}};
-  const auto one = RunLayer(layer, {.compute = DType::kF32});
-  const auto four = RunLayer(layer, {.threads = 4, .compute = DType::kF32});
-  ASSERT_TRUE(one.ok() && four.ok());
-  double sum = 0;
-  for (int64_t n = 0; n < 1027; ++n) sum += static_cast<float>(RandomCotangent(3 * n));
-  EXPECT_NEAR(one->parameter_gradients[1][0], sum, 1e-4);
-  EXPECT_EQ(one->parameter_gradients[1], four->parameter_gradients[1]);
-}
-
 // As so many layers beside each other, with the parameters and the columns of each piece.
 TEST(Dense, CutsALargeWeight) {
   constexpr int64_t kInputs = 4097, kOutputs = 2049, kRows = 3, kPiece = 704;
