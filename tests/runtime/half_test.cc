@@ -124,19 +124,6 @@ TYPED_TEST(SixteenBits, RoundsAtEveryBoundary) {
   }
 }
 
-TYPED_TEST(SixteenBits, RoundsRandomFloats) {
-  std::mt19937_64 random(1);
-  for (int i = 0; i < 4'000'000; ++i) {
-    ASSERT_TRUE(Converts<TypeParam>(BitCast<float>(static_cast<uint32_t>(random() >> 32))));
-  }
-  // Of random bits, one in eight has an exponent that F16 has too.
-  for (int i = 0; i < 1'000'000; ++i) {
-    const auto exponent = static_cast<int>(random() % 45) - 27;
-    const auto x = static_cast<float>(random() >> 40) - 0x1p23f;
-    ASSERT_TRUE(Converts<TypeParam>(std::ldexp(x, exponent - 23)));
-  }
-}
-
 TYPED_TEST(SixteenBits, KeepsZerosInfinitiesAndNaN) {
   EXPECT_EQ(TypeParam(0.0f).bits, 0);
   EXPECT_EQ(TypeParam(-0.0f).bits, 0x8000);
@@ -148,22 +135,6 @@ TYPED_TEST(SixteenBits, KeepsZerosInfinitiesAndNaN) {
   const float most = std::numeric_limits<float>::max(),
               least = std::numeric_limits<float>::denorm_min();
   for (const float x : {most, -most, least, -least}) EXPECT_TRUE(Converts<TypeParam>(x));
-}
-
-TEST(Half, KnownValues) {
-  EXPECT_EQ(Half(1).bits, 0x3C00);
-  EXPECT_EQ(Half(-2).bits, 0xC000);
-  EXPECT_EQ(Half(0.1f).bits, 0x2E66);
-  EXPECT_EQ(Half(65504).bits, 0x7BFF);
-  EXPECT_EQ(Half(65519.99f).bits, 0x7BFF);
-  EXPECT_EQ(Half(65520).bits, 0x7C00);
-  EXPECT_EQ(Half(-65520).bits, 0xFC00);
-  EXPECT_EQ(Half(0x1p-14f).bits, 0x0400);
-  EXPECT_EQ(Half(0x1p-24f).bits, 0x0001);
-  EXPECT_EQ(Half(0x1p-25f).bits, 0x0000);  // a tie
-  EXPECT_EQ(Half(0x1.000002p-25f).bits, 0x0001);
-  EXPECT_EQ(Half(0x1.8p-24f).bits, 0x0002);    // a tie
-  EXPECT_EQ(Half(0x1.FFEp-15f).bits, 0x0400);  // a tie, to the least normal number
 }
 
 TEST(BFloat16, KnownValues) {
