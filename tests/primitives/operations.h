@@ -263,6 +263,15 @@ void ExpectClose(const ConvOutputs<T>& got, const ConvOutputs<double>& want,
 }
 
 template <typename T>
+void ExpectSameBits(const ConvOutputs<T>& got, const ConvOutputs<T>& want,
+                    const std::string& what) {
+  EXPECT_EQ(got.y, want.y) << what;
+  EXPECT_EQ(got.dx, want.dx) << what;
+  EXPECT_EQ(got.opaque_dweights, want.opaque_dweights) << what;
+  EXPECT_EQ(got.dbias, want.dbias) << what;
+}
+
+template <typename T>
 struct PoolOutputs {
   std::vector<T> y, dx;
 };

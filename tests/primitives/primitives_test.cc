@@ -185,13 +185,7 @@ void ExpectSameBits(const PrimitiveLibrary& library, const Conv2dSpec& spec, Ran
                     Rig& first, std::initializer_list<Rig*> rigs) {
   const auto in = RandomConvInputs<float>(random, spec);
   const auto want = RunConv(first, library, spec, in);
-  for (Rig* rig : rigs) {
-    const auto got = RunConv(*rig, library, spec, in);
-    EXPECT_EQ(got.y, want.y) << ToString(spec);
-    EXPECT_EQ(got.dx, want.dx) << ToString(spec);
-    EXPECT_EQ(got.dweights, want.dweights) << ToString(spec);
-    EXPECT_EQ(got.dbias, want.dbias) << ToString(spec);
-  }
+  for (Rig* rig : rigs) ExpectSameBits(RunConv(*rig, library, spec, in), want, ToString(spec));
 }
 
 TEST(PrimitivesTest, ThreadsAndInstructionsDoNotChangeTheBitsOfDepthwise) {
@@ -205,11 +199,7 @@ TEST(PrimitivesTest, ThreadsAndInstructionsDoNotChangeTheBitsOfDepthwise) {
     const auto want = RunConv(one, Chosen(primitives), spec, in);
     WithEachInstructionSet([&] {
       for (Rig* rig : {&one, &many}) {
-        const auto got = RunConv(*rig, Chosen(primitives), spec, in);
-        EXPECT_EQ(got.y, want.y) << ToString(spec);
-        EXPECT_EQ(got.dx, want.dx) << ToString(spec);
-        EXPECT_EQ(got.dweights, want.dweights) << ToString(spec);
-        EXPECT_EQ(got.dbias, want.dbias) << ToString(spec);
+        ExpectSameBits(RunConv(*rig, Chosen(primitives), spec, in), want, ToString(spec));
       }
     });
   }
