@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include "engine/runtime/device/cuda/cuda_libraries.h"
 #include "tests/cuda/fakes/described_gpu.h"
 
@@ -199,79 +197,41 @@ class Maker {
   cudnnStatus_t first_ = CUDNN_STATUS_SUCCESS;
 };
 
-struct Case {
+// real_refuses: by the time the graph is finalized.
+const struct ConvolutionCase {
   const char* name;
-  std::function<void(Description&)> spoil;
-  bool real_refuses = true;  // by the time the graph is finalized
+  Description description;
+  bool real_refuses = true;
+} kSpoiltConvolutions[] = {
+    {"three extents", {.x = {2, 4, 5}}},
+    {"three strides", {.x_strides = {120, 1, 24}}},
+    {"an extent of 0", {.x = {0, 4, 5, 6}}},
+    {"strides that overlap", {.x_strides = {60, 1, 24, 4}}},
+    {"alignment 0", {.alignment = 0}},
+    {"alignment 6", {.alignment = 6}},
+    {"no type", {.set_x_type = false}, false},
+    {"an id that is no integer", {.id_type = CUDNN_TYPE_FLOAT}},
+    {"setting what is finalized", {.set_after_finalize = true}},
+    {"getting what is not finalized", {.get_before_finalize = true}},
+    {"an operand that is not finalized", {.finalize_w = false}},
+    {"stride 0", {.stride = {0, 1}}},
+    {"dilation 0", {.dilation = {1, 0}}},
+    {"a negative padding", {.after = {-1, 0}}},
+    {"three paddings", {.before = {0, 0, 0}}},
+    {"three spatial dimensions", {.spatial = 3}},
+    {"no padding after", {.after = {0, 0}}},
+    {"another stride", {.stride = {2, 1}}},
+    {"another dilation", {.dilation = {1, 2}}},
+    {"y's images", {.y = {3, 8, 4, 5}}},
+    {"y's channels", {.y = {2, 7, 4, 5}}},
+    {"w's channels", {.w = {8, 3, 3, 2}}},
+    {"groups that do not divide the filters",
+     {.w = {6, 1, 3, 2}, .y = {2, 6, 4, 5}, .bias = {1, 6, 1, 1}}},
+    {"x and w of two types", {.w_type = CUDNN_DATA_HALF}, false},
+    {"two tensors with one id", {.w_id = Description{}.x_id}, false},
+    {"no operand to add", {.has_bias_operand = false}},
+    {"a bias that cannot be broadcast", {.bias = {1, 4, 1, 1}}, false},
 };
-
-std::vector<Case> SpoiltCases() {
-  return {
-      {"three extents",
-       [](auto& d) {
-         d.x = {2, 4, 5};
-       }},
-      {"three strides",
-       [](auto& d) {
-         d.x_strides = {120, 1, 24};
-       }},
-      {"an extent of 0",
-       [](auto& d) {
-         d.x = {0, 4, 5, 6};
-       }},
-      {"strides that overlap",
-       [](auto& d) {
-         d.x_strides = {60, 1, 24, 4};
-       }},
-      {"alignment 0", [](auto& d) { d.alignment = 0; }},
-      {"alignment 6", [](auto& d) { d.alignment = 6; }},
-      {"no type", [](auto& d) { d.set_x_type = false; }, false},
-      {"an id that is no integer", [](auto& d) { d.id_type = CUDNN_TYPE_FLOAT; }},
-      {"setting what is finalized", [](auto& d) { d.set_after_finalize = true; }},
-      {"getting what is not finalized", [](auto& d) { d.get_before_finalize = true; }},
-      {"an operand that is not finalized", [](auto& d) { d.finalize_w = false; }},
-      {"stride 0",
-       [](auto& d) {
-         d.stride = {0, 1};
-       }},
-      {"dilation 0",
-       [](auto& d) {
-         d.dilation = {1, 0};
-       }},
-      {"a negative padding",
-       [](auto& d) {
-         d.after = {-1, 0};
-       }},
-      {"three paddings",
-       [](auto& d) {
-         d.before = {0, 0, 0};
-       }},
-      {"three spatial dimensions", [](auto& d) { d.spatial = 3; }},
-      {"no padding after",
-       [](auto& d) {
-         d.after = {0, 0};
-       }},
-      {"another stride",
-       [](auto& d) {
-         d.stride = {2, 1};
-       }},
-      {"another dilation",
-       [](auto& d) {
-         d.dilation = {1, 2};
-       }},
-      {"y's images", [](auto& d) { d.y[0] = 3; }},
-      {"y's channels", [](auto& d) { d.y[1] = 7; }},
-      {"w's channels", [](auto& d) { d.w[1] = 3; }},
-      {"groups that do not divide the filters",
-       [](auto& d) {
-         d.w = {6, 1, 3, 2}, d.y[1] = 6, d.bias[1] = 6;
-       }},
-      {"x and w of two types", [](auto& d) { d.w_type = CUDNN_DATA_HALF; }, false},
-      {"two tensors with one id", [](auto& d) { d.w_id = d.x_id; }, false},
-      {"no operand to add", [](auto& d) { d.has_bias_operand = false; }},
-      {"a bias that cannot be broadcast", [](auto& d) { d.bias[1] = 4; }, false},
-  };
-}
 
 const struct NormCase {
   const char* name;
@@ -289,40 +249,31 @@ const struct NormCase {
     {"three running statistics of four", {.has_next_variance = false}, false},
 };
 
-TEST(FakeCudnnTest, TakesWhatIsWell) {
-  FakeCudnn fake;
-  EXPECT_EQ(Maker(fake.table()).Make(Description{}), CUDNN_STATUS_SUCCESS) << fake.complaint;
-  EXPECT_EQ(Maker(fake.table()).Make(NormDescription{}), CUDNN_STATUS_SUCCESS) << fake.complaint;
+// Makes what is well, which the library takes, and each case; f(case, whether it was refused).
+template <typename F>
+void MakeAll(const Cudnn& cudnn, const F& f) {
+  EXPECT_EQ(Maker(cudnn).Make(Description{}), CUDNN_STATUS_SUCCESS);
+  EXPECT_EQ(Maker(cudnn).Make(NormDescription{}), CUDNN_STATUS_SUCCESS);
+  const auto make = [&](const auto& cases) {
+    for (const auto& c : cases) {
+      SCOPED_TRACE(c.name);
+      f(c, Maker(cudnn).Make(c.description) != CUDNN_STATUS_SUCCESS);
+    }
+  };
+  make(kSpoiltConvolutions);
+  make(kSpoiltNorms);
 }
 
 TEST(FakeCudnnTest, RefusesWhatIsSpoilt) {
   FakeCudnn fake;
-  for (const Case& spoilt : SpoiltCases()) {
-    Description description;
-    spoilt.spoil(description);
-    EXPECT_NE(Maker(fake.table()).Make(description), CUDNN_STATUS_SUCCESS) << spoilt.name;
-  }
-  for (const NormCase& spoilt : kSpoiltNorms) {
-    EXPECT_NE(Maker(fake.table()).Make(spoilt.description), CUDNN_STATUS_SUCCESS) << spoilt.name;
-  }
+  MakeAll(fake.table(), [](const auto&, bool refused) { EXPECT_TRUE(refused); });
 }
 
 // The fake makes up none of its rules but those that are marked so.
 TEST(FakeCudnnTest, RealOneRefusesTheSame) {
   const auto real = LoadDescribedCudnn();
   if (!real.ok()) GTEST_SKIP() << real.status();
-  EXPECT_EQ(Maker(**real).Make(Description{}), CUDNN_STATUS_SUCCESS);
-  EXPECT_EQ(Maker(**real).Make(NormDescription{}), CUDNN_STATUS_SUCCESS);
-  for (const Case& spoilt : SpoiltCases()) {
-    Description description;
-    spoilt.spoil(description);
-    EXPECT_EQ(Maker(**real).Make(description) != CUDNN_STATUS_SUCCESS, spoilt.real_refuses)
-        << spoilt.name;
-  }
-  for (const NormCase& spoilt : kSpoiltNorms) {
-    EXPECT_EQ(Maker(**real).Make(spoilt.description) != CUDNN_STATUS_SUCCESS, spoilt.real_refuses)
-        << spoilt.name;
-  }
+  MakeAll(**real, [](const auto& c, bool refused) { EXPECT_EQ(refused, c.real_refuses); });
 }
 
 }  // namespace
