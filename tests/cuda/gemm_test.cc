@@ -103,23 +103,6 @@ TEST_F(CudaGemmTest, EpilogueApartAsReference) {
   EXPECT_NE(library->choices().find("epilogue apart"), std::string::npos) << library->choices();
 }
 
-TEST_F(CudaGemmTest, TinyProductsAsReference) {
-  const auto library = NewLibrary();
-  for (const bool transpose_a : {false, true}) {
-    for (const bool transpose_b : {false, true}) {
-      for (const auto activation : {Activation::kNone, Activation::kRelu}) {
-        ExpectAsReference<float>(*library, {.m = 2,
-                                            .n = 3,
-                                            .k = 5,
-                                            .transpose_a = transpose_a,
-                                            .transpose_b = transpose_b,
-                                            .bias = true,
-                                            .activation = activation});
-      }
-    }
-  }
-}
-
 // Of the search's suggestions, those before 73 add partial sums in the output's type, or want more
 // workspace than there may be.
 TEST_F(CudaGemmTest, ChoosesWhatIsDeterministic) {
