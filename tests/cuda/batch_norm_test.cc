@@ -143,10 +143,10 @@ TEST_F(CudaBatchNormTest, TheLayerAsByItsOwnKernels) {
         RunOptions options = c.options;
         options.device = DeviceKind::kCpu;
         options.compute = dtype;
-        const RunResult own = Get(RunLayer(layer, options));
+        const RunResult own = Ran(layer, options);
         cudnn_.runs.clear();
         options.primitives = &primitives;
-        const RunResult got = Get(RunLayer(layer, options));
+        const RunResult got = Ran(layer, options);
         EXPECT_EQ(cudnn_.runs.size(), dtype == DType::kF64 ? 0 : c.runs);
         // A rounding to the type of numbers of a few units.
         const double tolerance = dtype == DType::kF16    ? 0x1p-9

@@ -8,20 +8,17 @@ namespace gyre {
 namespace {
 
 Doubles Metric(const LayerCase& layer, const RunOptions& options = {.train = false}) {
-  const auto result = RunLayer(layer, options);
-  EXPECT_TRUE(result.ok()) << result.status();
-  return result.ok() ? result->metric : Doubles{};
+  return Ran(layer, options).metric;
 }
 
 TEST(Accuracy, HandComputed) {
   const LayerCase layer{"accuracy {}",
                         {Real({4, 3}, {1, 3, 2, 5, 4, 4, 0, 0, 1, 7, 8, 9}), Labels({1, 1, 2, 0})}};
   for (const DType compute : kRealTypes) {
-    const auto result = RunLayer(layer, {.compute = compute, .train = false});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output_shape, Shape{});
-    EXPECT_EQ(result->output, Doubles{0.5});
-    EXPECT_EQ(result->metric, (Doubles{2, 4}));
+    const RunResult result = Ran(layer, {.compute = compute, .train = false});
+    EXPECT_EQ(result.output_shape, Shape{});
+    EXPECT_EQ(result.output, Doubles{0.5});
+    EXPECT_EQ(result.metric, (Doubles{2, 4}));
   }
 }
 
@@ -51,12 +48,11 @@ TEST(Accuracy, NaNIsNeverRight) {
 
 TEST(Accuracy, IgnoredAndBadLabels) {
   const TestInput scores = Real({4, 2}, {1, 0, 1, 0, 1, 0, 1, 0});
-  const auto result = RunLayer({"accuracy { ignore_label: -1 }", {scores, Labels({0, -1, 2, 1})}},
-                               {.train = false});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->metric, (Doubles{1, 2}));
-  EXPECT_EQ(result->output, Doubles{0.5});
-  EXPECT_EQ(result->fault.index(), 2);
+  const RunResult result =
+      Ran({"accuracy { ignore_label: -1 }", {scores, Labels({0, -1, 2, 1})}}, {.train = false});
+  EXPECT_EQ(result.metric, (Doubles{1, 2}));
+  EXPECT_EQ(result.output, Doubles{0.5});
+  EXPECT_EQ(result.fault.index(), 2);
 }
 
 TEST(Accuracy, Contract) {
@@ -80,12 +76,11 @@ TEST(Accuracy, LabelsWithSeveralAxes) {
 }
 
 TEST(Accuracy, HasNoGradientAndNoLoss) {
-  const auto result =
-      RunLayer({"accuracy {}", {Distinct({2, 3}, 1), Labels({0, 1})}}, {.backward = false});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->spec.loss_output, -1);
-  EXPECT_EQ(result->spec.metric, 3);
-  for (const StateSpec& state : result->spec.states) EXPECT_EQ(state.backward, kNone);
+  const RunResult result =
+      Ran({"accuracy {}", {Distinct({2, 3}, 1), Labels({0, 1})}}, {.backward = false});
+  EXPECT_EQ(result.spec.loss_output, -1);
+  EXPECT_EQ(result.spec.metric, 3);
+  for (const StateSpec& state : result.spec.states) EXPECT_EQ(state.backward, kNone);
 }
 
 TEST(Accuracy, Errors) {

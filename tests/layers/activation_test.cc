@@ -41,12 +41,11 @@ TEST(Activation, ValuesOfPyTorch) {
     LayerCase layer{c.layer, {Real({4}, {-2, 0, 1, 3})}};
     layer.output_gradient = {1, 1, 1, 1};
     for (const DType compute : {DType::kF64, DType::kF32}) {
-      const auto result = RunLayer(layer, {.compute = compute});
-      ASSERT_TRUE(result.ok()) << result.status();
+      const RunResult result = Ran(layer, {.compute = compute});
       const double bound = compute == DType::kF64 ? 1e-13 : 1e-6;
       for (int i = 0; i < 4; ++i) {
-        EXPECT_NEAR(result->output[i], c.y[i], bound) << c.layer;
-        EXPECT_NEAR(result->input_gradients[0][i], c.slope[i], bound) << c.layer;
+        EXPECT_NEAR(result.output[i], c.y[i], bound) << c.layer;
+        EXPECT_NEAR(result.input_gradients[0][i], c.slope[i], bound) << c.layer;
       }
     }
   }
@@ -61,18 +60,16 @@ TEST(Activation, NaNPassesAndInfinitiesHaveLimits) {
     for (const std::string& text : kLayers) {
       LayerCase layer{text, {Real({1}, {std::nan("")})}};
       layer.output_gradient = {1};
-      const auto result = RunLayer(layer, {.compute = compute});
-      ASSERT_TRUE(result.ok()) << result.status();
-      EXPECT_TRUE(std::isnan(result->output[0])) << text;
-      EXPECT_TRUE(std::isnan(result->input_gradients[0][0])) << text;
+      const RunResult result = Ran(layer, {.compute = compute});
+      EXPECT_TRUE(std::isnan(result.output[0])) << text;
+      EXPECT_TRUE(std::isnan(result.input_gradients[0][0])) << text;
     }
     for (const auto& c : cases) {
       LayerCase layer{c.layer, {Real({2}, {-kInf, kInf})}};
       layer.output_gradient = {1, 1};
-      const auto result = RunLayer(layer, {.compute = compute});
-      ASSERT_TRUE(result.ok()) << result.status();
-      EXPECT_EQ(result->output, (Doubles{c.below, c.above})) << c.layer;
-      EXPECT_EQ(result->input_gradients[0], (Doubles{0, 0})) << c.layer;
+      const RunResult result = Ran(layer, {.compute = compute});
+      EXPECT_EQ(result.output, (Doubles{c.below, c.above})) << c.layer;
+      EXPECT_EQ(result.input_gradients[0], (Doubles{0, 0})) << c.layer;
     }
   }
 }

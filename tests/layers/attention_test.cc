@@ -131,12 +131,11 @@ void ExpectByDefinition(const Problem& p, const Primitives* primitives) {
       if (packed) layer.inputs = {place(Packed(q, k, v, p.c), p.t, 3 * p.c)};
       if (!p.lengths.empty()) layer.inputs.push_back(Lengths(p.lengths));
       layer.output_gradient = place(dy, p.t, p.c).values;
-      const auto result =
-          RunLayer(layer, {.threads = 2, .compute = compute, .primitives = primitives});
-      ASSERT_TRUE(result.ok()) << result.status();
-      EXPECT_EQ(result->spec.states[layer.inputs.size()].batch_axis, axis);
+      const RunResult result =
+          Ran(layer, {.threads = 2, .compute = compute, .primitives = primitives});
+      EXPECT_EQ(result.spec.states[layer.inputs.size()].batch_axis, axis);
       const auto gradient = [&, packed = packed](int part) {
-        const auto& of = result->input_gradients;
+        const auto& of = result.input_gradients;
         return packed ? PartOf(of[0], p.c, part) : of[part];
       };
       // A GPU's products read probabilities and dS of the type.
@@ -145,7 +144,7 @@ void ExpectByDefinition(const Problem& p, const Primitives* primitives) {
                                : compute == DType::kF32 ? 3e-6
                                : compute == DType::kF16 ? rounded * 0x1p-11 + 3e-6
                                                         : rounded * 0x1p-8 + 3e-6;
-      ExpectNear("y", home(result->output, p.t), want.y, tolerance);
+      ExpectNear("y", home(result.output, p.t), want.y, tolerance);
       ExpectNear("dq", home(gradient(0), p.t), want.dq, tolerance);
       ExpectNear("dk", home(gradient(1), p.s), want.dk, tolerance);
       ExpectNear("dv", home(gradient(2), p.s), want.dv, tolerance);
@@ -170,12 +169,11 @@ TEST(Attention, HandComputed) {
   LayerCase layer{"attention {}",
                   {Real({1, 1, 1}, {1}), Real({1, 2, 1}, {0, ln3}), Real({1, 2, 1}, {4, 8})}};
   layer.output_gradient = {1};
-  const auto result = RunLayer(layer);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_NEAR(result->output[0], 7, 1e-14);
-  ExpectNear("dq", result->input_gradients[0], {0.75 * ln3}, 1e-14);
-  ExpectNear("dk", result->input_gradients[1], {-0.75, 0.75}, 1e-14);
-  ExpectNear("dv", result->input_gradients[2], {0.25, 0.75}, 1e-14);
+  const RunResult result = Ran(layer);
+  EXPECT_NEAR(result.output[0], 7, 1e-14);
+  ExpectNear("dq", result.input_gradients[0], {0.75 * ln3}, 1e-14);
+  ExpectNear("dk", result.input_gradients[1], {-0.75, 0.75}, 1e-14);
+  ExpectNear("dv", result.input_gradients[2], {0.25, 0.75}, 1e-14);
 }
 
 TEST(Attention, ByDefinition) {
@@ -211,11 +209,10 @@ TEST(Attention, Contract) {
 // A NaN or an infinity in a row of query is one's own.
 TEST(Attention, NaNStaysInItsRow) {
   for (const double bad : {std::nan(""), static_cast<double>(INFINITY)}) {
-    const auto result = RunLayer(
-        {"attention {}",
-         {Real({1, 3, 1}, {1, bad, 2}), Real({1, 2, 1}, {1, 2}), Real({1, 2, 1}, {3, 4})}});
-    ASSERT_TRUE(result.ok()) << result.status();
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(std::isnan(result->output[i]), i == 1) << bad;
+    const RunResult result =
+        Ran({"attention {}",
+             {Real({1, 3, 1}, {1, bad, 2}), Real({1, 2, 1}, {1, 2}), Real({1, 2, 1}, {3, 4})}});
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(std::isnan(result.output[i]), i == 1) << bad;
   }
 }
 
@@ -223,10 +220,9 @@ TEST(Attention, LengthOutOfRangeIsAFault) {
   const TestInput x = Distinct({3, 2, 1}, 1);
   for (const auto& [lengths, bad] :
        {std::pair<std::vector<int32_t>, int>{{2, 3, -1}, 1}, {{0, 2, -1}, 2}}) {
-    const auto result = RunLayer({"attention {}", {x, x, x, Lengths(lengths)}});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->fault.index(), bad);
-    EXPECT_EQ(result->output[2 * bad], 0);
+    const RunResult result = Ran({"attention {}", {x, x, x, Lengths(lengths)}});
+    EXPECT_EQ(result.fault.index(), bad);
+    EXPECT_EQ(result.output[2 * bad], 0);
   }
 }
 
@@ -234,15 +230,13 @@ TEST(Attention, LengthOutOfRangeIsAFault) {
 TEST(Attention, ReadsInBackwardOnlyWhatItNeeds) {
   const TestInput x = Distinct({2, 3, 2}, 1);
   for (const auto& inputs : {std::vector{x, x, x}, {Distinct({2, 3, 6}, 1)}}) {
-    const auto none = RunLayer({"attention {}", inputs}, {.input_gradients = false});
-    ASSERT_TRUE(none.ok()) << none.status();
-    for (const StateSpec& state : none->spec.states) EXPECT_EQ(state.backward, kNone) << state.name;
-    EXPECT_EQ(none->spec.backward_flops, 0);
-    const auto all = RunLayer({"attention { causal: true }", inputs});
-    ASSERT_TRUE(all.ok()) << all.status();
-    EXPECT_EQ(all->spec.states[inputs.size()].backward, kNone);  // the output
-    EXPECT_EQ(all->spec.forward_flops, 2 * 6 * (2 * 2 * 2 + 5));
-    EXPECT_EQ(all->spec.backward_flops, 2 * 6 * (5 * 2 * 2 + 9));
+    const RunResult none = Ran({"attention {}", inputs}, {.input_gradients = false});
+    for (const StateSpec& state : none.spec.states) EXPECT_EQ(state.backward, kNone) << state.name;
+    EXPECT_EQ(none.spec.backward_flops, 0);
+    const RunResult all = Ran({"attention { causal: true }", inputs});
+    EXPECT_EQ(all.spec.states[inputs.size()].backward, kNone);  // the output
+    EXPECT_EQ(all.spec.forward_flops, 2 * 6 * (2 * 2 * 2 + 5));
+    EXPECT_EQ(all.spec.backward_flops, 2 * 6 * (5 * 2 * 2 + 9));
   }
 }
 
@@ -255,13 +249,12 @@ TEST(Attention, LongSequence) {
                   {Distinct(shape, 1), Distinct(shape, 2), Distinct(shape, 3)}};
   layer.output_gradient = Distinct(shape, 4).values;
   for (double& x : layer.output_gradient) x += 3;
-  const auto result = RunLayer(layer, {.threads = 2, .compute = DType::kF32});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->spec.states.back().size_bytes(), 2 * (1 << 19) * sizeof(float));
+  const RunResult result = Ran(layer, {.threads = 2, .compute = DType::kF32});
+  EXPECT_EQ(result.spec.states.back().size_bytes(), 2 * (1 << 19) * sizeof(float));
   for (size_t c = 0; c < 16; ++c) {
     double dv = 0, dy = 0;
     for (size_t i = c; i < layer.output_gradient.size(); i += 16) {
-      dv += result->input_gradients[2][i];
+      dv += result.input_gradients[2][i];
       dy += layer.output_gradient[i];
     }
     EXPECT_NEAR(dv, dy, 1e-5 * dy) << c;
@@ -272,9 +265,8 @@ TEST(Attention, LongSequence) {
 // holds.
 TEST(Attention, ScratchOfCopies) {
   const TestInput x = Distinct({2, 128, 32}, 1);
-  const auto result = RunLayer({"attention { heads: 4 }", {x, x, x}}, {.compute = DType::kBF16});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->spec.states.back().size_bytes(),
+  const RunResult result = Ran({"attention { heads: 4 }", {x, x, x}}, {.compute = DType::kBF16});
+  EXPECT_EQ(result.spec.states.back().size_bytes(),
             (2 * 8 * 128 * 128 + 7 * 8 * 128 * 8) * sizeof(float));
 }
 

@@ -18,11 +18,10 @@ TEST(Concat, HandComputed) {
     LayerCase layer{"concat {}",
                     {Real({2, 1}, {1, 2}), Real({2, 2}, {3, 4, 5, 6}), Real({2, 1}, {7, 8})}};
     layer.output_gradient = {1, 2, 3, 4, 5, 6, 7, 8};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output_shape, (Shape{2, 4}));
-    EXPECT_EQ(result->output, (Doubles{1, 3, 4, 7, 2, 5, 6, 8}));
-    EXPECT_EQ(result->input_gradients, (std::vector<Doubles>{{1, 5}, {2, 3, 6, 7}, {4, 8}}));
+    const RunResult result = Ran(layer, {.compute = compute});
+    EXPECT_EQ(result.output_shape, (Shape{2, 4}));
+    EXPECT_EQ(result.output, (Doubles{1, 3, 4, 7, 2, 5, 6, 8}));
+    EXPECT_EQ(result.input_gradients, (std::vector<Doubles>{{1, 5}, {2, 3, 6, 7}, {4, 8}}));
   }
 }
 
@@ -30,11 +29,10 @@ TEST(Split, HandComputed) {
   for (const DType compute : kRealTypes) {
     LayerCase layer{"split { sizes: [1, 2] }", {Real({2, 3}, {1, 2, 3, 4, 5, 6})}};
     layer.output_gradient = {1, 2, 3, 4, 5, 6};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output, (Doubles{1, 4, 2, 3, 5, 6}));
-    EXPECT_EQ(result->output_sizes, (std::vector<int64_t>{2, 4}));
-    EXPECT_EQ(result->input_gradients[0], (Doubles{1, 3, 4, 2, 5, 6}));
+    const RunResult result = Ran(layer, {.compute = compute});
+    EXPECT_EQ(result.output, (Doubles{1, 4, 2, 3, 5, 6}));
+    EXPECT_EQ(result.output_sizes, (std::vector<int64_t>{2, 4}));
+    EXPECT_EQ(result.input_gradients[0], (Doubles{1, 3, 4, 2, 5, 6}));
   }
 }
 
@@ -50,10 +48,9 @@ TEST(Slice, HandComputed) {
   for (const auto& c : cases) {
     LayerCase layer{c.layer, {Real({2, 4}, {1, 2, 3, 4, 5, 6, 7, 8})}};
     layer.output_gradient = {1, 2, 3, 4};
-    const auto result = RunLayer(layer);
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output, c.y) << c.layer;
-    EXPECT_EQ(result->input_gradients[0], c.dx) << c.layer;
+    const RunResult result = Ran(layer);
+    EXPECT_EQ(result.output, c.y) << c.layer;
+    EXPECT_EQ(result.input_gradients[0], c.dx) << c.layer;
   }
 }
 
@@ -61,9 +58,8 @@ TEST(Slice, HandComputed) {
 TEST(Slice, Labels) {
   TestInput labels = Labels({1, 2, 3, 4, 5, 6});
   labels.shape = Shape{2, 3};
-  const auto result = RunLayer({"slice { begin: 1 }", {labels}}, {.backward = false});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->output, (Doubles{2, 3, 5, 6}));
+  const RunResult result = Ran({"slice { begin: 1 }", {labels}}, {.backward = false});
+  EXPECT_EQ(result.output, (Doubles{2, 3, 5, 6}));
 }
 
 // Parts that lie together, and where vectors like them, are not copied.
@@ -80,10 +76,9 @@ TEST(Split, ViewsWhereTheLayoutAllows) {
       {"slice { axis: 0 begin: 1 }", Sequences({2, 1, 8}, 1), 1},
   };
   for (const auto& c : cases) {
-    const auto result = RunLayer({c.layer, {c.x}});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->spec.aliases.size(), c.views) << c.layer << c.x.shape.ToString();
-    for (const Alias& alias : result->spec.aliases) EXPECT_TRUE(alias.must);
+    const RunResult result = Ran({c.layer, {c.x}});
+    EXPECT_EQ(result.spec.aliases.size(), c.views) << c.layer << c.x.shape.ToString();
+    for (const Alias& alias : result.spec.aliases) EXPECT_TRUE(alias.must);
   }
 }
 

@@ -16,19 +16,18 @@ TEST(BatchNorm, HandComputed) {
     layer.parameters = {{2, 1}, {0, -1}};
     layer.output_gradient = {1, 0, 0, 2};
     layer.buffers = {{1, 2}, {2, 4}};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
+    const RunResult result = Ran(layer, {.compute = compute});
     const auto near = [&](const Doubles& got, const Doubles& expected) {
       ASSERT_EQ(got.size(), expected.size());
       for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-6);
     };
-    near(result->output, {-2, -2, 2, 0});
-    near(result->parameter_gradients[0], {-1, 2});
-    near(result->parameter_gradients[1], {1, 2});
-    near(result->input_gradients[0], {0, 0, 0, 0});
+    near(result.output, {-2, -2, 2, 0});
+    near(result.parameter_gradients[0], {-1, 2});
+    near(result.parameter_gradients[1], {1, 2});
+    near(result.input_gradients[0], {0, 0, 0, 0});
     // Nine tenths of the old ones and a tenth of the batch's; its unbiased variances are 2 and 8.
-    near(result->buffers[0], {1.1, 2});
-    near(result->buffers[1], {2, 4.4});
+    near(result.buffers[0], {1.1, 2});
+    near(result.buffers[1], {2, 4.4});
   }
 }
 
@@ -36,20 +35,18 @@ TEST(BatchNorm, TestsUseTheRunningStatistics) {
   LayerCase layer{"batch_norm { epsilon: 1 }", {Real({2, 1}, {7, 1})}};
   layer.parameters = {{2}, {10}};
   layer.buffers = {{3}, {3}};
-  const auto result = RunLayer(layer, {.train = false});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->output, (Doubles{14, 8}));
-  EXPECT_EQ(result->buffers, layer.buffers);
+  const RunResult result = Ran(layer, {.train = false});
+  EXPECT_EQ(result.output, (Doubles{14, 8}));
+  EXPECT_EQ(result.buffers, layer.buffers);
 }
 
 // A channel far from 0 keeps its variance's digits in F32.
 TEST(BatchNorm, LargeMeans) {
   LayerCase layer{"batch_norm { epsilon: 1e-12 }", {Real({2, 1}, {4096, 4098})}};
   layer.parameters = {{1}, {0}};
-  const auto result = RunLayer(layer, {.compute = DType::kF32});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_NEAR(result->output[0], -1, 1e-3);
-  EXPECT_NEAR(result->output[1], 1, 1e-3);
+  const RunResult result = Ran(layer, {.compute = DType::kF32});
+  EXPECT_NEAR(result.output[0], -1, 1e-3);
+  EXPECT_NEAR(result.output[1], 1, 1e-3);
 }
 
 // Whatever the value and the deviation's factor, in training and in tests.
@@ -61,9 +58,8 @@ TEST(BatchNorm, ConstantChannelIsItsBias) {
     layer.buffers = {{stored}, {0}};
     layer.output_gradient = {1, 0, 0, 0, 0};
     for (const bool train : {true, false}) {
-      const auto result = RunLayer(layer, {.compute = DType::kF32, .train = train});
-      ASSERT_TRUE(result.ok()) << result.status();
-      EXPECT_EQ(result->output, Doubles(5, 0.25)) << value << " " << train;
+      const RunResult result = Ran(layer, {.compute = DType::kF32, .train = train});
+      EXPECT_EQ(result.output, Doubles(5, 0.25)) << value << " " << train;
     }
   }
 }
@@ -71,20 +67,18 @@ TEST(BatchNorm, ConstantChannelIsItsBias) {
 TEST(BatchNorm, OneElementAChannel) {
   LayerCase layer{"batch_norm {}", {Real({1, 2}, {5, -7})}};
   layer.parameters = {{1, 1}, {0.5, 2}};
-  const auto result = RunLayer(layer);
-  ASSERT_TRUE(result.ok()) << result.status();
-  for (const auto& [got, expected] : {std::pair(result->output[0], 0.5), {result->output[1], 2}}) {
+  const RunResult result = Ran(layer);
+  for (const auto& [got, expected] : {std::pair(result.output[0], 0.5), {result.output[1], 2}}) {
     EXPECT_NEAR(got, expected, 1e-12);
   }
-  for (const double variance : result->buffers[1]) EXPECT_DOUBLE_EQ(variance, 0.9);
+  for (const double variance : result.buffers[1]) EXPECT_DOUBLE_EQ(variance, 0.9);
 }
 
 TEST(BatchNorm, NaNPasses) {
   for (const Activation activation : {Activation::kNone, Activation::kRelu}) {
-    const auto result = RunLayer({"batch_norm {}", {Real({3, 1}, {1, std::nan(""), 2})}},
+    const RunResult result = Ran({"batch_norm {}", {Real({3, 1}, {1, std::nan(""), 2})}},
                                  {.output_activation = activation});
-    ASSERT_TRUE(result.ok()) << result.status();
-    for (const double y : result->output) EXPECT_TRUE(std::isnan(y));
+    for (const double y : result.output) EXPECT_TRUE(std::isnan(y));
   }
 }
 
@@ -94,11 +88,10 @@ TEST(BatchNorm, Frozen) {
         std::string("batch_norm { ") + frozen + " { learning_rate_multiplier: 0 } }",
         {Distinct({5, 3}, 1)}};
     const LayerCase trained{"batch_norm {}", {Distinct({5, 3}, 1)}};
-    const auto a = RunLayer(layer), b = RunLayer(trained);
-    ASSERT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
-    EXPECT_TRUE(a->parameter_gradients[index].empty());
-    EXPECT_EQ(a->parameter_gradients[1 - index], b->parameter_gradients[1 - index]);
-    EXPECT_EQ(a->input_gradients, b->input_gradients);
+    const RunResult a = Ran(layer), b = Ran(trained);
+    EXPECT_TRUE(a.parameter_gradients[index].empty());
+    EXPECT_EQ(a.parameter_gradients[1 - index], b.parameter_gradients[1 - index]);
+    EXPECT_EQ(a.input_gradients, b.input_gradients);
   }
 }
 
@@ -118,11 +111,10 @@ TEST(BatchNorm, LocalContract) {
 
 TEST(BatchNorm, LocalRanksUseTheirOwnSamples) {
   const LayerCase layer{"batch_norm {}", {Distinct({4, 3, 2}, 1)}};
-  const auto two = RunLayer(layer, {.ranks = 2}), first = RunLayer(Slice(layer, 0, 2));
-  ASSERT_TRUE(two.ok() && first.ok()) << two.status() << first.status();
-  const Doubles half(two->output.begin(), two->output.begin() + two->output.size() / 2);
-  EXPECT_EQ(half, first->output);
-  EXPECT_EQ(two->buffers, first->buffers);
+  const RunResult two = Ran(layer, {.ranks = 2}), first = Ran(Slice(layer, 0, 2));
+  const Doubles half(two.output.begin(), two.output.begin() + two.output.size() / 2);
+  EXPECT_EQ(half, first.output);
+  EXPECT_EQ(two.buffers, first.buffers);
 }
 
 TEST(BatchNorm, Errors) {

@@ -27,12 +27,11 @@ TEST(BinaryLoss, HandComputed) {
     for (const DType compute : kRealTypes) {
       LayerCase layer{c.layer, {scores, labels}};
       layer.output_gradient = {4};
-      const auto result = RunLayer(layer, {.compute = compute});
-      ASSERT_TRUE(result.ok()) << result.status();
-      EXPECT_EQ(result->output_shape, Shape{});
-      EXPECT_EQ(result->output, RoundedTo(compute, {c.sum / 4})) << c.layer;
-      EXPECT_EQ(result->metric, (Doubles{c.sum, 4})) << c.layer;
-      EXPECT_EQ(result->input_gradients[0], c.gradient) << c.layer;
+      const RunResult result = Ran(layer, {.compute = compute});
+      EXPECT_EQ(result.output_shape, Shape{});
+      EXPECT_EQ(result.output, RoundedTo(compute, {c.sum / 4})) << c.layer;
+      EXPECT_EQ(result.metric, (Doubles{c.sum, 4})) << c.layer;
+      EXPECT_EQ(result.input_gradients[0], c.gradient) << c.layer;
     }
   }
 }
@@ -47,10 +46,9 @@ TEST(BinaryLoss, CrossEntropyIsTheLikelihoods) {
     const bool far = std::abs(x[i]) > 100;
     sum += t[i] == 1 ? 2.5 * (far ? 800 : -std::log(s)) : far ? 800 : -std::log1p(-s);
   }
-  const auto result =
-      RunLayer({"binary_cross_entropy { positive_weight: 2.5 }", {Real({7, 1}, x), Labels(t)}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_NEAR(result->metric[0], sum, 1e-12 * sum);
+  const RunResult result =
+      Ran({"binary_cross_entropy { positive_weight: 2.5 }", {Real({7, 1}, x), Labels(t)}});
+  EXPECT_NEAR(result.metric[0], sum, 1e-12 * sum);
 }
 
 // Rows are samples, columns steps; and the same with steps first.
@@ -82,22 +80,20 @@ TEST(MaxHinge, TakesTheHighestScoreThatCounts) {
     }
     layer.output_gradient = {3};
     for (const int ranks : {1, 2, 4}) {
-      const auto result = RunLayer(layer, {.ranks = ranks});
-      ASSERT_TRUE(result.ok()) << result.status();
-      EXPECT_DOUBLE_EQ(result->output[0], sum / 3) << ranks;
-      EXPECT_EQ(result->metric, (Doubles{sum, 3})) << ranks;
-      EXPECT_EQ(result->input_gradients[0], expected) << ranks;
+      const RunResult result = Ran(layer, {.ranks = ranks});
+      EXPECT_DOUBLE_EQ(result.output[0], sum / 3) << ranks;
+      EXPECT_EQ(result.metric, (Doubles{sum, 3})) << ranks;
+      EXPECT_EQ(result.input_gradients[0], expected) << ranks;
     }
   }
 }
 
 // Of all, whatever their steps, where no label is ignored.
 TEST(MaxHinge, IsAMeanOverSamples) {
-  const auto result =
-      RunLayer({"max_hinge {}", {Real({2, 2, 1}, {3, 1, 0, 0.5}), Labels({2, 2}, {0, 1, 0, 1})}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->output, Doubles{(4 + 0.5) / 2});
-  EXPECT_EQ(result->metric, (Doubles{4.5, 2}));
+  const RunResult result =
+      Ran({"max_hinge {}", {Real({2, 2, 1}, {3, 1, 0, 0.5}), Labels({2, 2}, {0, 1, 0, 1})}});
+  EXPECT_EQ(result.output, Doubles{(4 + 0.5) / 2});
+  EXPECT_EQ(result.metric, (Doubles{4.5, 2}));
 }
 
 TEST(BinaryLoss, NaNPasses) {
@@ -105,9 +101,8 @@ TEST(BinaryLoss, NaNPasses) {
     for (const int nan : {0, 1, 2}) {
       Doubles x = {3, 1, 2};
       x[nan] = std::nan("");
-      const auto result = RunLayer({layer, {Real({1, 3, 1}, x), Labels({1, 3}, {0, 1, 0})}});
-      ASSERT_TRUE(result.ok()) << result.status();
-      EXPECT_TRUE(std::isnan(result->output[0])) << layer << nan;
+      const RunResult result = Ran({layer, {Real({1, 3, 1}, x), Labels({1, 3}, {0, 1, 0})}});
+      EXPECT_TRUE(std::isnan(result.output[0])) << layer << nan;
     }
   }
 }
@@ -115,16 +110,14 @@ TEST(BinaryLoss, NaNPasses) {
 TEST(BinaryLoss, BadAndIgnoredLabels) {
   const TestInput x = Real({2, 2, 1}, {1, 2, 3, 4});
   for (const char* layer : {"binary_cross_entropy", "binary_hinge", "max_hinge"}) {
-    const auto bad = RunLayer({absl::StrCat(layer, " {}"), {x, Labels({2, 2}, {0, 1, 0, 2})}});
-    ASSERT_TRUE(bad.ok()) << bad.status();
-    EXPECT_EQ(bad->fault.index(), 1) << layer;
-    EXPECT_EQ(bad->spec.states[1].largest, 1);
-    const auto nothing =
-        RunLayer({absl::StrCat(layer, " { ignore_label: 2 }"), {x, Labels({2, 2}, {2, 2, 2, 2})}});
-    ASSERT_TRUE(nothing.ok()) << nothing.status();
-    EXPECT_EQ(nothing->output, Doubles{0}) << layer;
-    EXPECT_EQ(nothing->input_gradients[0], Doubles(4, 0)) << layer;
-    EXPECT_EQ(nothing->fault.word, Fault::kNone);
+    const RunResult bad = Ran({absl::StrCat(layer, " {}"), {x, Labels({2, 2}, {0, 1, 0, 2})}});
+    EXPECT_EQ(bad.fault.index(), 1) << layer;
+    EXPECT_EQ(bad.spec.states[1].largest, 1);
+    const RunResult nothing =
+        Ran({absl::StrCat(layer, " { ignore_label: 2 }"), {x, Labels({2, 2}, {2, 2, 2, 2})}});
+    EXPECT_EQ(nothing.output, Doubles{0}) << layer;
+    EXPECT_EQ(nothing.input_gradients[0], Doubles(4, 0)) << layer;
+    EXPECT_EQ(nothing.fault.word, Fault::kNone);
   }
 }
 

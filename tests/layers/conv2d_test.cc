@@ -12,14 +12,13 @@ TEST(Conv2d, HandComputed) {
                     {Real({1, 3, 3, 1}, {1, 2, 3, 4, 5, 6, 7, 8, 9})}};
     layer.parameters = {{1, 2, 3, 4}, {100}};
     layer.output_gradient = {1, 0, 0, 10};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output_shape, (Shape{1, 2, 2, 1}));
+    const RunResult result = Ran(layer, {.compute = compute});
+    EXPECT_EQ(result.output_shape, (Shape{1, 2, 2, 1}));
     // A cross-correlation: 1*1 + 2*2 + 3*4 + 4*5 = 37.
-    EXPECT_EQ(result->output, (Doubles{137, 147, 167, 177}));
-    EXPECT_EQ(result->input_gradients[0], (Doubles{1, 2, 0, 3, 14, 20, 0, 30, 40}));
-    EXPECT_EQ(result->parameter_gradients[0], (Doubles{51, 62, 84, 95}));
-    EXPECT_EQ(result->parameter_gradients[1], (Doubles{11}));
+    EXPECT_EQ(result.output, (Doubles{137, 147, 167, 177}));
+    EXPECT_EQ(result.input_gradients[0], (Doubles{1, 2, 0, 3, 14, 20, 0, 30, 40}));
+    EXPECT_EQ(result.parameter_gradients[0], (Doubles{51, 62, 84, 95}));
+    EXPECT_EQ(result.parameter_gradients[1], (Doubles{11}));
   }
 }
 
@@ -31,12 +30,11 @@ TEST(Conv2d, HandComputedChannels) {
     // Filter 0: channel 0 [1 2], channel 1 [3 4]; filter 1: [5 6], [7 8].
     layer.parameters = {{1, 2, 3, 4, 5, 6, 7, 8}};
     layer.output_gradient = {1, -1};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
+    const RunResult result = Ran(layer, {.compute = compute});
     // 1*1 + 2*2 + 3*10 + 4*20;  5*1 + 6*2 + 7*10 + 8*20.
-    EXPECT_EQ(result->output, (Doubles{115, 247}));
-    EXPECT_EQ(result->input_gradients[0], (Doubles{1 - 5, 3 - 7, 2 - 6, 4 - 8}));
-    EXPECT_EQ(result->parameter_gradients[0], (Doubles{1, 2, 10, 20, -1, -2, -10, -20}));
+    EXPECT_EQ(result.output, (Doubles{115, 247}));
+    EXPECT_EQ(result.input_gradients[0], (Doubles{1 - 5, 3 - 7, 2 - 6, 4 - 8}));
+    EXPECT_EQ(result.parameter_gradients[0], (Doubles{1, 2, 10, 20, -1, -2, -10, -20}));
   }
 }
 
@@ -86,12 +84,11 @@ TEST(Conv2d, StridesDilationsAndPaddingGoWhereTheyBelong) {
         Geometry{2, 3, 3, 2, 3, 2, 2, 1, 0, 3}}) {
     for (const DType compute : {DType::kF64, DType::kF32}) {
       const LayerCase layer{geometry.Config(2), {x}};
-      const auto result = RunLayer(layer, {.compute = compute, .backward = false});
-      ASSERT_TRUE(result.ok()) << layer.config << result.status();
-      const Doubles expected = geometry.Forward(x, result->parameters[0], 2);
-      ASSERT_EQ(result->output.size(), expected.size()) << layer.config;
+      const RunResult result = Ran(layer, {.compute = compute, .backward = false});
+      const Doubles expected = geometry.Forward(x, result.parameters[0], 2);
+      ASSERT_EQ(result.output.size(), expected.size()) << layer.config;
       for (size_t i = 0; i < expected.size(); ++i) {
-        ASSERT_NEAR(result->output[i], expected[i], compute == DType::kF64 ? 1e-13 : 1e-5)
+        ASSERT_NEAR(result.output[i], expected[i], compute == DType::kF64 ? 1e-13 : 1e-5)
             << layer.config;
       }
     }
@@ -124,20 +121,19 @@ TEST(Conv2d, PrecisionsAgreeOnBlockedLayouts) {
 }
 
 TEST(Conv2d, DeclaresParameters) {
-  const auto result =
-      RunLayer({"conv2d { filters: 6 kernel: 3 kernel: 5 groups: 2 use_bias: false }",
-                {Distinct({1, 5, 5, 4}, 1)}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  const StateSpec& weight = result->spec.states[2];
-  EXPECT_TRUE(result->spec.applied_activation);
+  const RunResult result =
+      Ran({"conv2d { filters: 6 kernel: 3 kernel: 5 groups: 2 use_bias: false }",
+           {Distinct({1, 5, 5, 4}, 1)}});
+  const StateSpec& weight = result.spec.states[2];
+  EXPECT_TRUE(result.spec.applied_activation);
   EXPECT_EQ(weight.name, "weight");
   EXPECT_EQ(weight.parts[0].shape, (Shape{6, 2, 3, 5}));
   EXPECT_EQ(weight.initializer.kind, Initializer::Kind::kXavier);
   EXPECT_EQ(weight.initializer.fan_in, 2 * 15);
   EXPECT_EQ(weight.initializer.fan_out, 3 * 15);
   // Multiply and add, 3 x 1 x 6 outputs, a window of 2 x 15.
-  EXPECT_EQ(result->spec.forward_flops, 2 * 3 * 1 * 6 * 2 * 15);
-  EXPECT_EQ(result->spec.backward_flops, 2 * result->spec.forward_flops);
+  EXPECT_EQ(result.spec.forward_flops, 2 * 3 * 1 * 6 * 2 * 15);
+  EXPECT_EQ(result.spec.backward_flops, 2 * result.spec.forward_flops);
 }
 
 // What is frozen has no gradient, and what only its gradient needs is not read or computed.
@@ -146,11 +142,10 @@ TEST(Conv2d, Frozen) {
   for (const std::string& which : {weight, "bias" + frozen, weight + "bias" + frozen}) {
     CheckContract({"conv2d { filters: 3 kernel: 2 " + which + "}", {Distinct({2, 4, 3, 2}, 1)}});
   }
-  const auto result =
-      RunLayer({"conv2d { filters: 3 kernel: 2 " + weight + "}", {Distinct({2, 4, 3, 2}, 1)}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->spec.states[0].backward, kNone);
-  EXPECT_EQ(result->spec.backward_flops, result->spec.forward_flops);
+  const RunResult result =
+      Ran({"conv2d { filters: 3 kernel: 2 " + weight + "}", {Distinct({2, 4, 3, 2}, 1)}});
+  EXPECT_EQ(result.spec.states[0].backward, kNone);
+  EXPECT_EQ(result.spec.backward_flops, result.spec.forward_flops);
 }
 
 // conv1d and conv2d of images one pixel high are one, and only the last two axes are a line's.
@@ -169,22 +164,19 @@ TEST(Conv1d, IsConv2dOfLines) {
     SCOPED_TRACE(c.lines);
     TestInput x = Distinct({3, 2, 7, 4}, 1);
     LayerCase layer{c.lines, {x}};
-    const auto lines = RunLayer(layer);
-    ASSERT_TRUE(lines.ok()) << lines.status();
+    const RunResult lines = Ran(layer);
     x.shape = Shape{6, 1, 7, 4};
-    const auto images = RunLayer({c.images, {x}, lines->parameters});
-    ASSERT_TRUE(images.ok()) << images.status();
-    const Shape& y = images->output_shape;
-    EXPECT_EQ(lines->output_shape, (Shape{3, 2, y[2], y[3]}));
-    EXPECT_EQ(lines->output, images->output);
-    EXPECT_EQ(lines->input_gradients, images->input_gradients);
-    EXPECT_EQ(lines->parameter_gradients, images->parameter_gradients);
+    const RunResult images = Ran({c.images, {x}, lines.parameters});
+    const Shape& y = images.output_shape;
+    EXPECT_EQ(lines.output_shape, (Shape{3, 2, y[2], y[3]}));
+    EXPECT_EQ(lines.output, images.output);
+    EXPECT_EQ(lines.input_gradients, images.input_gradients);
+    EXPECT_EQ(lines.parameter_gradients, images.parameter_gradients);
     // Steps first: the samples' axis stays.
     layer.inputs[0] = Along(1, layer.inputs[0]);
-    const auto steps_first = RunLayer(layer);
-    ASSERT_TRUE(steps_first.ok()) << steps_first.status();
-    EXPECT_EQ(steps_first->spec.states[1].batch_axis, 1);
-    EXPECT_EQ(steps_first->output, lines->output);
+    const RunResult steps_first = Ran(layer);
+    EXPECT_EQ(steps_first.spec.states[1].batch_axis, 1);
+    EXPECT_EQ(steps_first.output, lines.output);
   }
 }
 
@@ -195,13 +187,12 @@ TEST(Conv1d, Contract) {
 }
 
 TEST(Conv1d, DeclaresPyTorchsWeight) {
-  const auto result =
-      RunLayer({"conv1d { filters: 6 kernel: 5 groups: 2 }", {Distinct({1, 3, 8, 4}, 1)}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->spec.states[2].parts[0].shape, (Shape{6, 2, 5}));
-  EXPECT_EQ(result->spec.states[2].initializer.fan_in, 2 * 5);
-  EXPECT_EQ(result->spec.states[2].initializer.fan_out, 3 * 5);
-  EXPECT_TRUE(result->spec.applied_activation);
+  const RunResult result =
+      Ran({"conv1d { filters: 6 kernel: 5 groups: 2 }", {Distinct({1, 3, 8, 4}, 1)}});
+  EXPECT_EQ(result.spec.states[2].parts[0].shape, (Shape{6, 2, 5}));
+  EXPECT_EQ(result.spec.states[2].initializer.fan_in, 2 * 5);
+  EXPECT_EQ(result.spec.states[2].initializer.fan_out, 3 * 5);
+  EXPECT_TRUE(result.spec.applied_activation);
 }
 
 TEST(Conv1d, Errors) {

@@ -14,15 +14,14 @@ TEST(Dense, HandComputed) {
     LayerCase layer{"dense { outputs: 3 }", {Real({2, 2}, {1, 2, -1, 4})}};
     layer.parameters = {{1, 0, 3, -1, 2, 2}, {10, 20, 30}};
     layer.output_gradient = {1, 0, 2, -1, 3, 1};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output_shape, (Shape{2, 3}));
-    EXPECT_EQ(result->output, (Doubles{11, 21, 36, 9, 13, 36}));
+    const RunResult result = Ran(layer, {.compute = compute});
+    EXPECT_EQ(result.output_shape, (Shape{2, 3}));
+    EXPECT_EQ(result.output, (Doubles{11, 21, 36, 9, 13, 36}));
     // dy W: [1+4, 0+4]; [-1+9+2, -3+2].
-    EXPECT_EQ(result->input_gradients[0], (Doubles{5, 4, 10, -1}));
+    EXPECT_EQ(result.input_gradients[0], (Doubles{5, 4, 10, -1}));
     // dy^T x: rows [1 -1], [0 3], [2 1] times [1 2; -1 4].
-    EXPECT_EQ(result->parameter_gradients[0], (Doubles{2, -2, -3, 12, 1, 8}));
-    EXPECT_EQ(result->parameter_gradients[1], (Doubles{0, 3, 3}));
+    EXPECT_EQ(result.parameter_gradients[0], (Doubles{2, -2, -3, 12, 1, 8}));
+    EXPECT_EQ(result.parameter_gradients[1], (Doubles{0, 3, 3}));
   }
 }
 
@@ -30,12 +29,11 @@ TEST(Dense, KeepsTheOtherAxes) {
   const LayerCase images{"dense { outputs: 4 }", {Distinct({3, 2, 1, 5}, 1)}};
   LayerCase vectors = images;
   vectors.inputs[0].shape = Shape{6, 5};
-  const auto a = RunLayer(images), b = RunLayer(vectors);
-  ASSERT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
-  EXPECT_EQ(a->output_shape, (Shape{3, 2, 1, 4}));
-  EXPECT_EQ(a->output, b->output);
-  EXPECT_EQ(a->parameter_gradients, b->parameter_gradients);
-  EXPECT_EQ(a->input_gradients, b->input_gradients);
+  const RunResult a = Ran(images), b = Ran(vectors);
+  EXPECT_EQ(a.output_shape, (Shape{3, 2, 1, 4}));
+  EXPECT_EQ(a.output, b.output);
+  EXPECT_EQ(a.parameter_gradients, b.parameter_gradients);
+  EXPECT_EQ(a.input_gradients, b.input_gradients);
 }
 
 TEST(Dense, Contract) {
@@ -62,8 +60,7 @@ TEST(Dense, CutsALargeWeight) {
   ASSERT_EQ(cut.parameters.size(), 3);
   const Doubles bias = numbers(kOutputs, 5);
   cut.parameters.push_back(bias);
-  const auto result = RunLayer(cut, {.compute = DType::kF32});
-  ASSERT_TRUE(result.ok()) << result.status();
+  const RunResult result = Ran(cut, {.compute = DType::kF32});
   Doubles input_gradient(kRows * kInputs);
   for (size_t p = 0; p < 3; ++p) {
     const auto first = static_cast<int64_t>(p) * kPiece;
@@ -79,37 +76,34 @@ TEST(Dense, CutsALargeWeight) {
     LayerCase whole{absl::StrCat("dense { outputs: ", count, " }"), cut.inputs};
     whole.parameters = {cut.parameters[p], {bias.begin() + first, bias.begin() + first + count}};
     whole.output_gradient = columns(cut.output_gradient);
-    const auto expected = RunLayer(whole, {.compute = DType::kF32});
-    ASSERT_TRUE(expected.ok()) << expected.status();
-    EXPECT_EQ(columns(result->output), expected->output);
-    EXPECT_EQ(result->parameter_gradients[p], expected->parameter_gradients[0]);
-    const Doubles& biases = result->parameter_gradients[3];
+    const RunResult expected = Ran(whole, {.compute = DType::kF32});
+    EXPECT_EQ(columns(result.output), expected.output);
+    EXPECT_EQ(result.parameter_gradients[p], expected.parameter_gradients[0]);
+    const Doubles& biases = result.parameter_gradients[3];
     EXPECT_EQ(Doubles(biases.begin() + first, biases.begin() + first + count),
-              expected->parameter_gradients[1]);
+              expected.parameter_gradients[1]);
     for (size_t i = 0; i < input_gradient.size(); ++i) {
-      input_gradient[i] += expected->input_gradients[0][i];
+      input_gradient[i] += expected.input_gradients[0][i];
     }
   }
   for (size_t i = 0; i < input_gradient.size(); ++i) {
-    ASSERT_NEAR(result->input_gradients[0][i], input_gradient[i], 1e-4);
+    ASSERT_NEAR(result.input_gradients[0][i], input_gradient[i], 1e-4);
   }
 }
 
 TEST(Dense, CutsALargeWeightOfNoRows) {
-  const auto result = RunLayer({"dense { outputs: 2049 }", {Distinct({0, 4097}, 1)}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  for (const Doubles& gradient : result->parameter_gradients) {
+  const RunResult result = Ran({"dense { outputs: 2049 }", {Distinct({0, 4097}, 1)}});
+  for (const Doubles& gradient : result.parameter_gradients) {
     EXPECT_EQ(gradient, Doubles(gradient.size()));
   }
 }
 
 TEST(Dense, DeclaresParameters) {
-  const auto result =
-      RunLayer({"dense { outputs: 4 weight { learning_rate_multiplier: 2 decay_multiplier: 0.5 "
-                "initializer { msra {} } } bias { initializer { constant { value: 3 } } } }",
-                {Distinct({2, 6}, 1)}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  const StateSpec &weight = result->spec.states[2], &bias = result->spec.states[3];
+  const RunResult result =
+      Ran({"dense { outputs: 4 weight { learning_rate_multiplier: 2 decay_multiplier: 0.5 "
+           "initializer { msra {} } } bias { initializer { constant { value: 3 } } } }",
+           {Distinct({2, 6}, 1)}});
+  const StateSpec &weight = result.spec.states[2], &bias = result.spec.states[3];
   EXPECT_EQ(weight.name, "weight");
   EXPECT_EQ(weight.shape, (Shape{4, 6}));
   EXPECT_EQ(weight.learning_rate_multiplier, 2);
@@ -121,20 +115,19 @@ TEST(Dense, DeclaresParameters) {
   EXPECT_EQ(bias.shape, Shape{4});
   EXPECT_EQ(bias.initializer.kind, Initializer::Kind::kConstant);
   EXPECT_EQ(bias.initializer.value, 3);
-  EXPECT_TRUE(result->spec.applied_activation);
-  EXPECT_EQ(result->spec.forward_flops, 2 * 2 * 6 * 4 + 2 * 4);
-  EXPECT_EQ(result->spec.backward_flops, 2 * (2 * 2 * 6 * 4 + 2 * 4));
+  EXPECT_TRUE(result.spec.applied_activation);
+  EXPECT_EQ(result.spec.forward_flops, 2 * 2 * 6 * 4 + 2 * 4);
+  EXPECT_EQ(result.spec.backward_flops, 2 * (2 * 2 * 6 * 4 + 2 * 4));
 }
 
 // The weight is not needed in backward of the first layer, so the plan may page it out.
 TEST(Dense, ReadsInBackwardOnlyWhatItNeeds) {
-  const auto first =
-      RunLayer({"dense { outputs: 4 }", {Distinct({2, 6}, 1)}}, {.input_gradients = false});
-  ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_EQ(first->spec.states[0].backward, kRead);
-  EXPECT_EQ(first->spec.states[1].backward, kNone);
-  EXPECT_EQ(first->spec.states[2].backward, kNone);
-  EXPECT_EQ(first->spec.backward_flops, 2 * 2 * 6 * 4 + 2 * 4);
+  const RunResult first =
+      Ran({"dense { outputs: 4 }", {Distinct({2, 6}, 1)}}, {.input_gradients = false});
+  EXPECT_EQ(first.spec.states[0].backward, kRead);
+  EXPECT_EQ(first.spec.states[1].backward, kNone);
+  EXPECT_EQ(first.spec.states[2].backward, kNone);
+  EXPECT_EQ(first.spec.backward_flops, 2 * 2 * 6 * 4 + 2 * 4);
 }
 
 // What is frozen has no gradient, and what only its gradient needs is not read or computed.
@@ -143,10 +136,9 @@ TEST(Dense, Frozen) {
   for (const std::string& which : {weight, "bias" + frozen, weight + "bias" + frozen}) {
     CheckContract({"dense { outputs: 4 " + which + "}", {Distinct({3, 5}, 1)}});
   }
-  const auto result = RunLayer({"dense { outputs: 4 " + weight + "}", {Distinct({2, 6}, 1)}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->spec.states[0].backward, kNone);
-  EXPECT_EQ(result->spec.backward_flops, 2 * 2 * 6 * 4 + 2 * 4);
+  const RunResult result = Ran({"dense { outputs: 4 " + weight + "}", {Distinct({2, 6}, 1)}});
+  EXPECT_EQ(result.spec.states[0].backward, kNone);
+  EXPECT_EQ(result.spec.backward_flops, 2 * 2 * 6 * 4 + 2 * 4);
 }
 
 TEST(Dense, Errors) {

@@ -14,9 +14,7 @@ LayerCase Ones(const Shape& shape, const char* config = "dropout { rate: 0.25 }"
 }
 
 Doubles Output(const LayerCase& layer, const RunOptions& options = {}) {
-  const auto result = RunLayer(layer, options);
-  EXPECT_TRUE(result.ok()) << result.status();
-  return result.ok() ? result->output : Doubles{};
+  return Ran(layer, options).output;
 }
 
 // Element e of the sample at position s: word e % 4 of Philox(key, step, s * groups + e / 4), where
@@ -38,10 +36,9 @@ TEST(Dropout, HandComputed) {
 TEST(Dropout, BackwardHasForwardsMask) {
   LayerCase layer = Ones({4, 9});
   layer.output_gradient = Distinct({4, 9}, 3).values;
-  const auto result = RunLayer(layer);
-  ASSERT_TRUE(result.ok()) << result.status();
+  const RunResult result = Ran(layer);
   for (size_t i = 0; i < 36; ++i) {
-    EXPECT_EQ(result->input_gradients[0][i], result->output[i] * layer.output_gradient[i]);
+    EXPECT_EQ(result.input_gradients[0][i], result.output[i] * layer.output_gradient[i]);
   }
 }
 
@@ -101,14 +98,12 @@ TEST(Dropout, PrecisionDoesNotChangeTheMask) {
 TEST(Dropout, IsAViewWhereItDoesNothing) {
   const LayerCase none{"dropout { rate: 0 }", {Distinct({3, 5}, 1)}};
   const LayerCase half{"dropout {}", {Distinct({3, 5}, 1)}};
-  for (const auto& result : {RunLayer(none), RunLayer(half, {.train = false})}) {
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output, half.inputs[0].values);
-    EXPECT_TRUE(result->spec.aliases[0].must);
+  for (const RunResult& result : {Ran(none), Ran(half, {.train = false})}) {
+    EXPECT_EQ(result.output, half.inputs[0].values);
+    EXPECT_TRUE(result.spec.aliases[0].must);
   }
-  const auto result = RunLayer(none);
-  ASSERT_TRUE(result.ok()) << result.status();
-  for (int64_t i = 0; i < 15; ++i) EXPECT_EQ(result->input_gradients[0][i], RandomCotangent(i));
+  const RunResult result = Ran(none);
+  for (int64_t i = 0; i < 15; ++i) EXPECT_EQ(result.input_gradients[0][i], RandomCotangent(i));
 }
 
 TEST(Dropout, Contract) {

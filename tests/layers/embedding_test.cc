@@ -18,11 +18,10 @@ TEST(Embedding, HandComputed) {
     LayerCase layer{"embedding { vocabulary: 4 width: 2 }", {Indices({2, 2}, {3, 0, 3, 1})}};
     layer.parameters = {{1, 2, 3, 4, 5, 6, 7, 8}};
     layer.output_gradient = {1, 2, 4, 8, 16, 32, 64, 128};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output_shape, (Shape{2, 2, 2}));
-    EXPECT_EQ(result->output, (Doubles{7, 8, 1, 2, 7, 8, 3, 4}));
-    EXPECT_EQ(result->parameter_gradients[0], (Doubles{4, 8, 64, 128, 0, 0, 17, 34}));
+    const RunResult result = Ran(layer, {.compute = compute});
+    EXPECT_EQ(result.output_shape, (Shape{2, 2, 2}));
+    EXPECT_EQ(result.output, (Doubles{7, 8, 1, 2, 7, 8, 3, 4}));
+    EXPECT_EQ(result.parameter_gradients[0], (Doubles{4, 8, 64, 128, 0, 0, 17, 34}));
   }
 }
 
@@ -50,13 +49,12 @@ TEST(Embedding, SumsInFloatAndInOrder) {
     for (size_t i = 0; i < layer.output_gradient.size(); ++i) {
       sums[static_cast<size_t>(indices[i / 200]) * 200 + i % 200] += layer.output_gradient[i];
     }
-    const auto one = RunLayer(layer, {.compute = compute});
-    const auto four = RunLayer(layer, {.threads = 4, .compute = compute});
-    ASSERT_TRUE(one.ok() && four.ok()) << one.status() << four.status();
-    EXPECT_EQ(one->parameter_gradients[0], four->parameter_gradients[0]);
+    const RunResult one = Ran(layer, {.compute = compute});
+    const RunResult four = Ran(layer, {.threads = 4, .compute = compute});
+    EXPECT_EQ(one.parameter_gradients[0], four.parameter_gradients[0]);
     const double unit = compute == DType::kBF16 ? 0x1p-8 : compute == DType::kF16 ? 0x1p-11 : 1e-5;
     for (size_t i = 0; i < sums.size(); ++i) {
-      EXPECT_NEAR(one->parameter_gradients[0][i], sums[i], unit * sums[i]) << i;
+      EXPECT_NEAR(one.parameter_gradients[0][i], sums[i], unit * sums[i]) << i;
     }
     layer.output_gradient.clear();
   }
@@ -67,20 +65,18 @@ TEST(Embedding, IndexOutOfRangeIsAFault) {
   for (const double bad : {-1, 4}) {
     const std::string layer = "embedding { vocabulary: 4 width: 2 }";
     for (const int axis : {0, 1}) {
-      const auto result = RunLayer({layer, {Indices({2, 3}, {0, 1, 2, 3, 0, bad}, axis)}});
-      ASSERT_TRUE(result.ok()) << result.status();
-      EXPECT_EQ(result->fault.index(), axis == 0 ? 1 : 2);
-      EXPECT_EQ(result->output[10], 0);
-      EXPECT_EQ(result->spec.states[1].batch_axis, axis);
+      const RunResult result = Ran({layer, {Indices({2, 3}, {0, 1, 2, 3, 0, bad}, axis)}});
+      EXPECT_EQ(result.fault.index(), axis == 0 ? 1 : 2);
+      EXPECT_EQ(result.output[10], 0);
+      EXPECT_EQ(result.spec.states[1].batch_axis, axis);
     }
   }
 }
 
 TEST(Embedding, DeclaresItsTable) {
-  const auto result = RunLayer({"embedding { vocabulary: 4 width: 2 }", {Labels({1, 2})}},
-                               {.compute = DType::kF16});
-  ASSERT_TRUE(result.ok()) << result.status();
-  const StateSpec &weight = result->spec.states[2], &sum = result->spec.states[3];
+  const RunResult result =
+      Ran({"embedding { vocabulary: 4 width: 2 }", {Labels({1, 2})}}, {.compute = DType::kF16});
+  const StateSpec &weight = result.spec.states[2], &sum = result.spec.states[3];
   EXPECT_EQ(weight.shape, (Shape{4, 2}));
   EXPECT_EQ(weight.initializer.kind, Initializer::Kind::kGaussian);
   EXPECT_EQ(weight.initializer.std, 0.02);
@@ -111,14 +107,13 @@ TEST(PositionalEmbedding, HandComputed) {
     layer.output_gradient = {1, 2, 4, 8, 16, 32, 64, 128};
     for (const int axis : {0, 1}) {
       layer.inputs[0].batch_axis = axis;
-      const auto result = RunLayer(layer, {.compute = compute});
-      ASSERT_TRUE(result.ok()) << result.status();
-      EXPECT_EQ(result->output, axis == 0 ? (Doubles{11, 22, 33, 44, 15, 26, 37, 48})
-                                          : (Doubles{11, 22, 13, 24, 35, 46, 37, 48}));
-      EXPECT_EQ(result->input_gradients[0], layer.output_gradient);
-      EXPECT_EQ(result->parameter_gradients[0],
+      const RunResult result = Ran(layer, {.compute = compute});
+      EXPECT_EQ(result.output, axis == 0 ? (Doubles{11, 22, 33, 44, 15, 26, 37, 48})
+                                         : (Doubles{11, 22, 13, 24, 35, 46, 37, 48}));
+      EXPECT_EQ(result.input_gradients[0], layer.output_gradient);
+      EXPECT_EQ(result.parameter_gradients[0],
                 axis == 0 ? (Doubles{17, 34, 68, 136, 0, 0}) : (Doubles{5, 10, 80, 160, 0, 0}));
-      EXPECT_EQ(result->spec.states[1].batch_axis, axis);
+      EXPECT_EQ(result.spec.states[1].batch_axis, axis);
     }
   }
 }

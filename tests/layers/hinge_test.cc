@@ -25,29 +25,26 @@ TEST(Hinge, HandComputed) {
     for (const DType compute : kRealTypes) {
       LayerCase layer{c.layer, {kScores, Labels({0, 1})}};
       layer.output_gradient = {6};
-      const auto result = RunLayer(layer, {.compute = compute});
-      ASSERT_TRUE(result.ok()) << result.status();
-      EXPECT_EQ(result->output_shape, Shape{});
+      const RunResult result = Ran(layer, {.compute = compute});
+      EXPECT_EQ(result.output_shape, Shape{});
       const double y = RoundedTo(compute, {c.sum / 6})[0];
-      EXPECT_NEAR(result->output[0], y, 1e-15) << c.layer;
-      EXPECT_NEAR(result->metric[0], c.sum / 3, 1e-15) << c.layer;
-      EXPECT_EQ(result->metric[1], 2);
-      EXPECT_EQ(result->input_gradients[0], c.gradient) << c.layer;
+      EXPECT_NEAR(result.output[0], y, 1e-15) << c.layer;
+      EXPECT_NEAR(result.metric[0], c.sum / 3, 1e-15) << c.layer;
+      EXPECT_EQ(result.metric[1], 2);
+      EXPECT_EQ(result.input_gradients[0], c.gradient) << c.layer;
     }
   }
 }
 
 TEST(Hinge, LabelOutOfRangeIsAFault) {
-  const auto result = RunLayer({"hinge {}", {kScores, Labels({0, 3})}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->fault.index(), 1);
-  EXPECT_EQ(result->metric[1], 1);
+  const RunResult result = Ran({"hinge {}", {kScores, Labels({0, 3})}});
+  EXPECT_EQ(result.fault.index(), 1);
+  EXPECT_EQ(result.metric[1], 1);
 }
 
 TEST(Hinge, NaNPasses) {
-  const auto result = RunLayer({"hinge {}", {Real({1, 2}, {0, std::nan("")}), Labels({0})}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_TRUE(std::isnan(result->output[0]));
+  const RunResult result = Ran({"hinge {}", {Real({1, 2}, {0, std::nan("")}), Labels({0})}});
+  EXPECT_TRUE(std::isnan(result.output[0]));
 }
 
 TEST(Hinge, Contract) {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <set>
+#include <stdexcept>
 
+#include "absl/strings/str_cat.h"
 #include "tests/layers/layer_rank.h"
 
 namespace gyre {
@@ -155,6 +157,13 @@ absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& opt
                           [](LayerRank& rank, int phase) { return rank.Backward(phase); }));
   RETURN_IF_ERROR(CollectBackward(layer, ranks, result));
   return result;
+}
+
+RunResult Ran(const LayerCase& layer, const RunOptions& options) {
+  absl::StatusOr<RunResult> result = RunLayer(layer, options);
+  if (!result.ok())
+    throw std::runtime_error(absl::StrCat(layer.config, ": ", result.status().ToString()));
+  return *std::move(result);
 }
 
 std::string Refusal(const LayerCase& layer, const RunOptions& options) {

@@ -58,6 +58,9 @@ struct RunResult {
 // Errors: the layer's; Internal if the layer broke its contract with memory.
 absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& options = {});
 
+// Its result, for tests that are about nothing else.  Throws if the layer does not run.
+RunResult Ran(const LayerCase& layer, const RunOptions& options = {});
+
 // The message with which Create or Infer refuses the case, or "" if they do not.
 std::string Refusal(const LayerCase& layer, const RunOptions& options = {});
 

@@ -15,13 +15,12 @@ TEST(LayerNorm, HandComputed) {
     LayerCase layer{"layer_norm { epsilon: 3 }", {Real({1, 1, 2}, {1, 3})}};
     layer.parameters = {{2, 4}, {10, 20}};
     layer.output_gradient = {1, 1};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output_shape, (Shape{1, 1, 2}));
-    EXPECT_EQ(result->output, (Doubles{9, 22}));
-    EXPECT_EQ(result->input_gradients[0], (Doubles{-0.375, 0.375}));
-    EXPECT_EQ(result->parameter_gradients[0], (Doubles{-0.5, 0.5}));
-    EXPECT_EQ(result->parameter_gradients[1], (Doubles{1, 1}));
+    const RunResult result = Ran(layer, {.compute = compute});
+    EXPECT_EQ(result.output_shape, (Shape{1, 1, 2}));
+    EXPECT_EQ(result.output, (Doubles{9, 22}));
+    EXPECT_EQ(result.input_gradients[0], (Doubles{-0.375, 0.375}));
+    EXPECT_EQ(result.parameter_gradients[0], (Doubles{-0.5, 0.5}));
+    EXPECT_EQ(result.parameter_gradients[1], (Doubles{1, 1}));
   }
 }
 
@@ -29,15 +28,13 @@ TEST(LayerNorm, HandComputed) {
 TEST(LayerNorm, RowsFarFromZero) {
   LayerCase layer{"layer_norm { epsilon: 1e-9 }", {Real({1, 4}, {8192, 8193, 8194, 8195})}};
   layer.parameters = {{1, 1, 1, 1}, {0, 0, 0, 0}};
-  const auto result = RunLayer(layer, {.compute = DType::kF32});
-  ASSERT_TRUE(result.ok()) << result.status();
-  for (int i = 0; i < 4; ++i) EXPECT_NEAR(result->output[i], (i - 1.5) / std::sqrt(1.25), 1e-6);
+  const RunResult result = Ran(layer, {.compute = DType::kF32});
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(result.output[i], (i - 1.5) / std::sqrt(1.25), 1e-6);
 }
 
 TEST(LayerNorm, NaNReachesItsRow) {
-  const auto result = RunLayer({"layer_norm {}", {Real({2, 2}, {1, std::nan(""), 1, 3})}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(std::isnan(result->output[i]), i < 2);
+  const RunResult result = Ran({"layer_norm {}", {Real({2, 2}, {1, std::nan(""), 1, 3})}});
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(std::isnan(result.output[i]), i < 2);
 }
 
 TEST(LayerNorm, Contract) {
@@ -54,10 +51,9 @@ TEST(LayerNorm, Contract) {
 }
 
 TEST(LayerNorm, DeclaresItsParameters) {
-  const auto result =
-      RunLayer({"layer_norm { scale { decay_multiplier: 0 } }", {Distinct({2, 3, 4}, 1)}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  const StateSpec &scale = result->spec.states[2], &bias = result->spec.states[3];
+  const RunResult result =
+      Ran({"layer_norm { scale { decay_multiplier: 0 } }", {Distinct({2, 3, 4}, 1)}});
+  const StateSpec &scale = result.spec.states[2], &bias = result.spec.states[3];
   EXPECT_EQ(scale.name, "scale");
   EXPECT_EQ(scale.shape, Shape{4});
   EXPECT_EQ(scale.decay_multiplier, 0);
@@ -69,12 +65,11 @@ TEST(LayerNorm, DeclaresItsParameters) {
 
 // Nothing is kept where nobody wants a gradient.
 TEST(LayerNorm, Frozen) {
-  const auto result = RunLayer({"layer_norm { scale { learning_rate_multiplier: 0 } bias { "
+  const RunResult result = Ran({"layer_norm { scale { learning_rate_multiplier: 0 } bias { "
                                 "learning_rate_multiplier: 0 } }",
                                 {Distinct({2, 3}, 1)}},
                                {.input_gradients = false});
-  ASSERT_TRUE(result.ok()) << result.status();
-  for (const StateSpec& state : result->spec.states) EXPECT_EQ(state.backward, kNone);
+  for (const StateSpec& state : result.spec.states) EXPECT_EQ(state.backward, kNone);
 }
 
 TEST(LayerNorm, Errors) {

@@ -14,12 +14,11 @@ TEST(Lrn, HandComputed) {
     const double tolerance = compute == DType::kF64 ? 1e-15 : compute == DType::kF32 ? 1e-6 : 1e-2;
     LayerCase layer{"lrn { size: 3 alpha: 3 beta: 1 }", {Real({1, 1, 1, 3}, {1, 0, 1})}};
     layer.output_gradient = {1, 1, 1};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
+    const RunResult result = Ran(layer, {.compute = compute});
     const Doubles y = {0.5, 0, 0.5}, dx = {0, 1.0 / 3, 0};
     for (size_t i = 0; i < 3; ++i) {
-      EXPECT_NEAR(result->output[i], y[i], tolerance);
-      EXPECT_NEAR(result->input_gradients[0][i], dx[i], tolerance);
+      EXPECT_NEAR(result.output[i], y[i], tolerance);
+      EXPECT_NEAR(result.input_gradients[0][i], dx[i], tolerance);
     }
   }
 }
@@ -35,18 +34,16 @@ TEST(Lrn, Contract) {
 }
 
 TEST(Lrn, SavesNothingWhereThereIsNoGradient) {
-  const auto result = RunLayer({"lrn {}", {Distinct({2, 3}, 1)}}, {.input_gradients = false});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->spec.states.size(), 2u);
+  const RunResult result = Ran({"lrn {}", {Distinct({2, 3}, 1)}}, {.input_gradients = false});
+  EXPECT_EQ(result.spec.states.size(), 2u);
 }
 
 // A window beyond all channels takes no longer than they are.
 TEST(Lrn, TheLargestWindow) {
   const TestInput x = Distinct({2, 3}, 1);
-  const auto all = RunLayer({"lrn { size: 5 alpha: 0 beta: 1 }", {x}});
-  const auto largest = RunLayer({"lrn { size: 2147483647 alpha: 0 beta: 1 }", {x}});
-  ASSERT_TRUE(all.ok() && largest.ok()) << all.status() << largest.status();
-  EXPECT_EQ(all->output, largest->output);
+  const RunResult all = Ran({"lrn { size: 5 alpha: 0 beta: 1 }", {x}});
+  const RunResult largest = Ran({"lrn { size: 2147483647 alpha: 0 beta: 1 }", {x}});
+  EXPECT_EQ(all.output, largest.output);
 }
 
 TEST(Lrn, Errors) {

@@ -12,11 +12,10 @@ TEST(Pool2d, HandComputedMaximum) {
     LayerCase layer{"pool2d { kernel: 2 stride: 1 }",
                     {Real({1, 3, 3, 1}, {1, 2, 3, 6, 5, 4, 7, 9, 8})}};
     layer.output_gradient = {1, 2, 4, 8};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output_shape, (Shape{1, 2, 2, 1}));
-    EXPECT_EQ(result->output, (Doubles{6, 5, 9, 9}));
-    EXPECT_EQ(result->input_gradients[0], (Doubles{0, 0, 0, 1, 2, 0, 0, 12, 0}));
+    const RunResult result = Ran(layer, {.compute = compute});
+    EXPECT_EQ(result.output_shape, (Shape{1, 2, 2, 1}));
+    EXPECT_EQ(result.output, (Doubles{6, 5, 9, 9}));
+    EXPECT_EQ(result.input_gradients[0], (Doubles{0, 0, 0, 1, 2, 0, 0, 12, 0}));
   }
 }
 
@@ -24,12 +23,11 @@ TEST(Pool2d, HandComputedMaximum) {
 TEST(Pool2d, PassesNaNOn) {
   for (const DType compute : kRealTypes) {
     const double nan = std::nan("");
-    const auto result = RunLayer({"pool2d { kernel: 2 }",
+    const RunResult result = Ran({"pool2d { kernel: 2 }",
                                   {Real({1, 2, 8, 1}, {nan, 1, 2, nan, 3, 4, 5, 6,  //
                                                        7, 8, 9, 1, nan, 2, 3, nan})}},
                                  {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    for (const double y : result->output) EXPECT_TRUE(std::isnan(y)) << DTypeName(compute);
+    for (const double y : result.output) EXPECT_TRUE(std::isnan(y)) << DTypeName(compute);
   }
 }
 
@@ -37,9 +35,8 @@ TEST(Pool2d, PassesNaNOn) {
 TEST(Pool2d, TiesGoToTheFirst) {
   LayerCase layer{"pool2d { kernel: 2 }", {Real({1, 2, 2, 1}, {3, 5, 5, 5})}};
   layer.output_gradient = {7};
-  const auto result = RunLayer(layer);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->input_gradients[0], (Doubles{0, 7, 0, 0}));
+  const RunResult result = Ran(layer);
+  EXPECT_EQ(result.input_gradients[0], (Doubles{0, 7, 0, 0}));
 }
 
 // Two channels are pooled apart; padding does not count: corners have one element, edges two.
@@ -48,19 +45,17 @@ TEST(Pool2d, HandComputedAverage) {
     LayerCase layer{"pool2d { kind: AVERAGE kernel: 2 stride: 1 padding: 1 }",
                     {Real({1, 2, 1, 2}, {2, 20, 4, 40})}};
     layer.output_gradient = {1, 0, 1, 0, 2, 4, 0, 0, 0, 0, 8, 0};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output_shape, (Shape{1, 3, 2, 2}));
-    EXPECT_EQ(result->output, (Doubles{2, 20, 2, 20, 3, 30, 3, 30, 4, 40, 4, 40}));
+    const RunResult result = Ran(layer, {.compute = compute});
+    EXPECT_EQ(result.output_shape, (Shape{1, 3, 2, 2}));
+    EXPECT_EQ(result.output, (Doubles{2, 20, 2, 20, 3, 30, 3, 30, 4, 40, 4, 40}));
     // First channel: 1 + 1 + 2 / 2 to the first row, 2 / 2 + 8 to the second.
-    EXPECT_EQ(result->input_gradients[0], (Doubles{3, 2, 9, 2}));
+    EXPECT_EQ(result.input_gradients[0], (Doubles{3, 2, 9, 2}));
   }
 }
 
 TEST(Pool2d, WindowsBeyondTheBorderAreLeftOut) {
-  const auto result = RunLayer({"pool2d { kernel: 2 }", {Distinct({2, 5, 3, 1}, 1)}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->output_shape, (Shape{2, 2, 1, 1}));
+  const RunResult result = Ran({"pool2d { kernel: 2 }", {Distinct({2, 5, 3, 1}, 1)}});
+  EXPECT_EQ(result.output_shape, (Shape{2, 2, 1, 1}));
 }
 
 // x counts up row by row, so a window's maximum is its last pixel inside the image: by hand, with
@@ -69,15 +64,13 @@ TEST(Pool2d, StridesAndPaddingGoWhereTheyBelong) {
   const TestInput x = Real({1, 4, 3, 1}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
   const std::string window = "kernel: [3, 2] stride: [2, 1] padding: [1, 0, 0, 1] ";
   for (const DType compute : kRealTypes) {
-    const auto maximum = RunLayer({"pool2d { " + window + "}", {x}}, {.compute = compute});
-    ASSERT_TRUE(maximum.ok()) << maximum.status();
-    EXPECT_EQ(maximum->output_shape, (Shape{1, 2, 3, 1}));
-    EXPECT_EQ(maximum->output, (Doubles{4, 5, 5, 10, 11, 11}));
-    const auto average =
-        RunLayer({"pool2d { kind: AVERAGE " + window + "}", {x}}, {.compute = compute});
-    ASSERT_TRUE(average.ok()) << average.status();
+    const RunResult maximum = Ran({"pool2d { " + window + "}", {x}}, {.compute = compute});
+    EXPECT_EQ(maximum.output_shape, (Shape{1, 2, 3, 1}));
+    EXPECT_EQ(maximum.output, (Doubles{4, 5, 5, 10, 11, 11}));
+    const RunResult average =
+        Ran({"pool2d { kind: AVERAGE " + window + "}", {x}}, {.compute = compute});
     // (0 + 1 + 3 + 4) / 4, ..., (2 + 5) / 2;  (3 + 4 + 6 + 7 + 9 + 10) / 6, ..., (5 + 8 + 11) / 3.
-    EXPECT_EQ(average->output, (Doubles{2, 3, 3.5, 6.5, 7.5, 8}));
+    EXPECT_EQ(average.output, (Doubles{2, 3, 3.5, 6.5, 7.5, 8}));
   }
 }
 
@@ -100,12 +93,11 @@ TEST(Pool2d, Global) {
   for (const char* kind : {"MAX", "AVERAGE"}) {
     const std::string pool = std::string("pool2d { kind: ") + kind;
     const TestInput x = Distinct({3, 4, 5, 2}, 1);
-    const auto global = RunLayer({pool + " global: true }", {x}});
-    const auto windowed = RunLayer({pool + " kernel: 4 kernel: 5 }", {x}});
-    ASSERT_TRUE(global.ok() && windowed.ok()) << global.status() << windowed.status();
-    EXPECT_EQ(global->output_shape, (Shape{3, 1, 1, 2}));
-    EXPECT_EQ(global->output, windowed->output);
-    EXPECT_EQ(global->input_gradients, windowed->input_gradients);
+    const RunResult global = Ran({pool + " global: true }", {x}});
+    const RunResult windowed = Ran({pool + " kernel: 4 kernel: 5 }", {x}});
+    EXPECT_EQ(global.output_shape, (Shape{3, 1, 1, 2}));
+    EXPECT_EQ(global.output, windowed.output);
+    EXPECT_EQ(global.input_gradients, windowed.input_gradients);
     CheckContract({pool + " global: true }", {x}});
   }
 }
@@ -113,10 +105,9 @@ TEST(Pool2d, Global) {
 // The plan frees both: an average saves nothing, a maximum its positions.
 TEST(Pool2d, BackwardReadsNeitherInputNorOutput) {
   for (const char* config : {"pool2d { kernel: 2 }", "pool2d { kind: AVERAGE kernel: 2 }"}) {
-    const auto result = RunLayer({config, {Distinct({2, 4, 4, 1}, 1)}});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->spec.states[0].backward, kNone);
-    EXPECT_EQ(result->spec.states[1].backward, kNone);
+    const RunResult result = Ran({config, {Distinct({2, 4, 4, 1}, 1)}});
+    EXPECT_EQ(result.spec.states[0].backward, kNone);
+    EXPECT_EQ(result.spec.states[1].backward, kNone);
   }
 }
 
@@ -124,16 +115,14 @@ TEST(Pool1d, HandComputed) {
   LayerCase layer{"pool1d { kernel: 2 stride: 1 padding: [1, 0] }",
                   {Real({1, 2, 3, 1}, {1, 3, 2, 6, 5, 4})}};
   layer.output_gradient = {1, 2, 4, 8, 16, 32};
-  const auto maximum = RunLayer(layer);
-  ASSERT_TRUE(maximum.ok()) << maximum.status();
-  EXPECT_EQ(maximum->output_shape, (Shape{1, 2, 3, 1}));
-  EXPECT_EQ(maximum->output, (Doubles{1, 3, 3, 6, 6, 5}));
-  EXPECT_EQ(maximum->input_gradients[0], (Doubles{1, 6, 0, 24, 32, 0}));
+  const RunResult maximum = Ran(layer);
+  EXPECT_EQ(maximum.output_shape, (Shape{1, 2, 3, 1}));
+  EXPECT_EQ(maximum.output, (Doubles{1, 3, 3, 6, 6, 5}));
+  EXPECT_EQ(maximum.input_gradients[0], (Doubles{1, 6, 0, 24, 32, 0}));
   layer = {"pool1d { kind: AVERAGE global: true }", {Real({2, 3, 1}, {1, 3, 2, 6, 5, 4})}};
-  const auto average = RunLayer(layer);
-  ASSERT_TRUE(average.ok()) << average.status();
-  EXPECT_EQ(average->output_shape, (Shape{2, 1, 1}));
-  EXPECT_EQ(average->output, (Doubles{2, 5}));
+  const RunResult average = Ran(layer);
+  EXPECT_EQ(average.output_shape, (Shape{2, 1, 1}));
+  EXPECT_EQ(average.output, (Doubles{2, 5}));
 }
 
 TEST(Pool1d, Contract) {

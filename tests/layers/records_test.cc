@@ -20,11 +20,10 @@ void ExpectRecords(const LayerCase& layer, const Doubles& expected) {
   for (const DType compute : kRealTypes) {
     for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kSim}) {
       for (const int ranks : {1, 2, 5}) {
-        const auto result =
-            RunLayer(layer, {.device = device, .compute = compute, .train = false, .ranks = ranks});
-        ASSERT_TRUE(result.ok()) << result.status();
-        EXPECT_EQ(result->records, expected) << ranks;
-        EXPECT_EQ(result->fault.word, Fault::kNone);
+        const RunResult result =
+            Ran(layer, {.device = device, .compute = compute, .train = false, .ranks = ranks});
+        EXPECT_EQ(result.records, expected) << ranks;
+        EXPECT_EQ(result.fault.word, Fault::kNone);
       }
     }
   }
@@ -56,27 +55,24 @@ TEST(Records, TrainingDoesNothing) {
   for (const LayerCase& layer :
        {LayerCase{"roc_auc {}", {Real({2, 1}, {1, 2}), Labels({0, 9})}},
         LayerCase{"alarm { earliest: 1 }", {Real({2, 1}, {1, 2}), Real({2}, {1, 2})}}}) {
-    const auto result = RunLayer(layer);
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->spec.states.size(), 2u);
-    EXPECT_TRUE(result->output.empty());
-    EXPECT_TRUE(result->records.empty());
-    EXPECT_EQ(result->fault.word, Fault::kNone);
+    const RunResult result = Ran(layer);
+    EXPECT_EQ(result.spec.states.size(), 2u);
+    EXPECT_TRUE(result.output.empty());
+    EXPECT_TRUE(result.records.empty());
+    EXPECT_EQ(result.fault.word, Fault::kNone);
   }
 }
 
 TEST(Records, BadLabelsAndResets) {
   const RunOptions test = {.train = false};
-  const auto label = RunLayer({"roc_auc {}", {Real({3, 1}, {1, 2, 3}), Labels({0, 2, 5})}}, test);
-  ASSERT_TRUE(label.ok()) << label.status();
-  EXPECT_EQ(label->fault.index(), 1);
-  EXPECT_EQ(label->spec.states[1].largest, 1);
-  const auto reset = RunLayer({"alarm { earliest: 1 }",
+  const RunResult label = Ran({"roc_auc {}", {Real({3, 1}, {1, 2, 3}), Labels({0, 2, 5})}}, test);
+  EXPECT_EQ(label.fault.index(), 1);
+  EXPECT_EQ(label.spec.states[1].largest, 1);
+  const RunResult reset = Ran({"alarm { earliest: 1 }",
                                {Real({3, 1}, {1, 2, 3}), Real({3}, {1, 2, 3}), Labels({1, 0, -1})}},
                               test);
-  ASSERT_TRUE(reset.ok()) << reset.status();
-  EXPECT_EQ(reset->fault.index(), 2);
-  EXPECT_EQ(reset->spec.states[2].largest, 1);
+  EXPECT_EQ(reset.fault.index(), 2);
+  EXPECT_EQ(reset.spec.states[2].largest, 1);
 }
 
 TEST(Records, Errors) {

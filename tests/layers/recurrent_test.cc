@@ -21,12 +21,6 @@ Doubles Swapped(const Doubles& x, int64_t a, int64_t b) {
   return y;
 }
 
-RunResult Ran(const LayerCase& layer, const RunOptions& options = {}) {
-  auto result = RunLayer(layer, options);
-  EXPECT_TRUE(result.ok()) << result.status();
-  return result.ok() ? *std::move(result) : RunResult{};
-}
-
 void ExpectNear(const char* what, const Doubles& got, const Doubles& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size()) << what;
   double largest = 1;

@@ -15,20 +15,18 @@ TEST(Relu, HandComputed) {
   for (const DType compute : kRealTypes) {
     LayerCase layer{"relu {}", {Real({2, 3}, {-1, 0, 2, 3, -4, 0.5})}};
     layer.output_gradient = {1, 2, 3, 4, 5, 6};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output, (Doubles{0, 0, 2, 3, 0, 0.5}));
-    EXPECT_EQ(result->input_gradients[0], (Doubles{0, 0, 3, 4, 0, 6}));
+    const RunResult result = Ran(layer, {.compute = compute});
+    EXPECT_EQ(result.output, (Doubles{0, 0, 2, 3, 0, 0.5}));
+    EXPECT_EQ(result.input_gradients[0], (Doubles{0, 0, 3, 4, 0, 6}));
   }
 }
 
 TEST(Relu, NegativeSlope) {
   LayerCase layer{"relu { negative_slope: 0.25 }", {Real({4}, {-2, 0, 1, -8})}};
   layer.output_gradient = {1, 2, 3, 4};
-  const auto result = RunLayer(layer);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->output, (Doubles{-0.5, 0, 1, -2}));
-  EXPECT_EQ(result->input_gradients[0], (Doubles{0.25, 0.5, 3, 1}));
+  const RunResult result = Ran(layer);
+  EXPECT_EQ(result.output, (Doubles{-0.5, 0, 1, -2}));
+  EXPECT_EQ(result.input_gradients[0], (Doubles{0.25, 0.5, 3, 1}));
 }
 
 // 0.3 is no number of any type.
@@ -37,15 +35,14 @@ TEST(Relu, Max) {
     LayerCase layer{"relu { max: 0.3 negative_slope: 0.5 }",
                     {Real({6}, {-2, 0.25, 0.5, kInf, -kInf, std::nan("")})}};
     layer.output_gradient = {2, 3, 4, 5, 6, 7};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output[0], -1);
-    EXPECT_EQ(result->output[1], 0.25);
-    EXPECT_NEAR(result->output[2], 0.3, 1e-3);
-    EXPECT_EQ(result->output[3], result->output[2]);
-    EXPECT_EQ(result->output[4], -kInf);
-    EXPECT_TRUE(std::isnan(result->output[5]));
-    EXPECT_EQ(result->input_gradients[0], (Doubles{1, 3, 0, 0, 3, 7}));
+    const RunResult result = Ran(layer, {.compute = compute});
+    EXPECT_EQ(result.output[0], -1);
+    EXPECT_EQ(result.output[1], 0.25);
+    EXPECT_NEAR(result.output[2], 0.3, 1e-3);
+    EXPECT_EQ(result.output[3], result.output[2]);
+    EXPECT_EQ(result.output[4], -kInf);
+    EXPECT_TRUE(std::isnan(result.output[5]));
+    EXPECT_EQ(result.input_gradients[0], (Doubles{1, 3, 0, 0, 3, 7}));
   }
 }
 
@@ -55,15 +52,14 @@ TEST(Relu, PassesNaNOnAndMakesNone) {
   for (const DType compute : kRealTypes) {
     LayerCase layer{"relu {}", {Real({3}, {std::nan(""), -kInf, kInf})}};
     layer.output_gradient = {std::nan(""), kInf, -kInf};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_TRUE(std::isnan(result->input_gradients[0][0]));
-    EXPECT_EQ(result->input_gradients[0][1], 0);
-    EXPECT_EQ(result->input_gradients[0][2], -kInf);
-    EXPECT_TRUE(std::isnan(result->output[0]));
-    EXPECT_EQ(result->output[1], 0);
-    EXPECT_FALSE(std::signbit(result->output[1]));
-    EXPECT_EQ(result->output[2], kInf);
+    const RunResult result = Ran(layer, {.compute = compute});
+    EXPECT_TRUE(std::isnan(result.input_gradients[0][0]));
+    EXPECT_EQ(result.input_gradients[0][1], 0);
+    EXPECT_EQ(result.input_gradients[0][2], -kInf);
+    EXPECT_TRUE(std::isnan(result.output[0]));
+    EXPECT_EQ(result.output[1], 0);
+    EXPECT_FALSE(std::signbit(result.output[1]));
+    EXPECT_EQ(result.output[2], kInf);
   }
 }
 
@@ -77,11 +73,10 @@ TEST(Relu, Contract) {
 }
 
 TEST(Relu, MayWorkInPlace) {
-  const auto result = RunLayer({"relu {}", {Distinct({2, 3}, 1)}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  ASSERT_EQ(result->spec.aliases.size(), 1u);
-  EXPECT_FALSE(result->spec.aliases[0].must);
-  EXPECT_EQ(result->spec.states[0].backward, kNone);
+  const RunResult result = Ran({"relu {}", {Distinct({2, 3}, 1)}});
+  ASSERT_EQ(result.spec.aliases.size(), 1u);
+  EXPECT_FALSE(result.spec.aliases[0].must);
+  EXPECT_EQ(result.spec.states[0].backward, kNone);
 }
 
 TEST(Relu, Errors) {

@@ -10,21 +10,19 @@ namespace {
 TEST(Flatten, IsAView) {
   LayerCase layer{"flatten {}", {Real({2, 1, 3, 1}, {1, 2, 3, 4, 5, 6})}};
   layer.output_gradient = {6, 5, 4, 3, 2, 1};
-  const auto result = RunLayer(layer);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->output_shape, (Shape{2, 3}));
-  EXPECT_EQ(result->output, layer.inputs[0].values);
-  EXPECT_EQ(result->input_gradients[0], layer.output_gradient);
-  ASSERT_EQ(result->spec.aliases.size(), 1u);
-  EXPECT_TRUE(result->spec.aliases[0].must);
-  EXPECT_EQ(result->spec.aliases[0].input, 0);
-  EXPECT_EQ(result->spec.aliases[0].output, 1);
+  const RunResult result = Ran(layer);
+  EXPECT_EQ(result.output_shape, (Shape{2, 3}));
+  EXPECT_EQ(result.output, layer.inputs[0].values);
+  EXPECT_EQ(result.input_gradients[0], layer.output_gradient);
+  ASSERT_EQ(result.spec.aliases.size(), 1u);
+  EXPECT_TRUE(result.spec.aliases[0].must);
+  EXPECT_EQ(result.spec.aliases[0].input, 0);
+  EXPECT_EQ(result.spec.aliases[0].output, 1);
 }
 
 TEST(Flatten, OneElementASample) {
-  const auto result = RunLayer({"flatten {}", {Distinct({3}, 1)}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->output_shape, (Shape{3, 1}));
+  const RunResult result = Ran({"flatten {}", {Distinct({3}, 1)}});
+  EXPECT_EQ(result.output_shape, (Shape{3, 1}));
 }
 
 TEST(Flatten, Contract) {
@@ -42,9 +40,8 @@ TEST(Reshape, Shapes) {
       {"reshape { dims: [12, -1] }", {2, 12, 1}},
   };
   for (const auto& c : cases) {
-    const auto result = RunLayer({c.layer, {Distinct({2, 6, 2}, 1)}});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output_shape, c.expected) << c.layer;
+    const RunResult result = Ran({c.layer, {Distinct({2, 6, 2}, 1)}});
+    EXPECT_EQ(result.output_shape, c.expected) << c.layer;
   }
 }
 
@@ -56,11 +53,10 @@ TEST(Transpose, HandComputed) {
   for (const DType compute : kRealTypes) {
     LayerCase layer{"transpose { axes: [0, 2, 1] }", {Real({1, 2, 3}, {1, 2, 3, 4, 5, 6})}};
     layer.output_gradient = {1, 2, 3, 4, 5, 6};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output_shape, (Shape{1, 3, 2}));
-    EXPECT_EQ(result->output, (Doubles{1, 4, 2, 5, 3, 6}));
-    EXPECT_EQ(result->input_gradients[0], (Doubles{1, 3, 5, 2, 4, 6}));
+    const RunResult result = Ran(layer, {.compute = compute});
+    EXPECT_EQ(result.output_shape, (Shape{1, 3, 2}));
+    EXPECT_EQ(result.output, (Doubles{1, 4, 2, 5, 3, 6}));
+    EXPECT_EQ(result.input_gradients[0], (Doubles{1, 3, 5, 2, 4, 6}));
   }
 }
 
@@ -78,9 +74,8 @@ TEST(Transpose, Contract) {
 TEST(Transpose, Labels) {
   TestInput labels = Labels({1, 2, 3, 4, 5, 6});
   labels.shape = Shape{3, 2};
-  const auto result = RunLayer({"transpose { axes: [1, 0] }", {labels}}, {.backward = false});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->output, (Doubles{1, 3, 5, 2, 4, 6}));
+  const RunResult result = Ran({"transpose { axes: [1, 0] }", {labels}}, {.backward = false});
+  EXPECT_EQ(result.output, (Doubles{1, 3, 5, 2, 4, 6}));
 }
 
 TEST(Reshape, Errors) {

@@ -33,16 +33,15 @@ TEST(SoftmaxCrossEntropy, HandComputed) {
     const double tolerance = Tolerance(compute);
     LayerCase layer{kPlain, {kScores, Labels({1, 0})}};
     layer.output_gradient = {10};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output_shape, Shape{});
-    EXPECT_NEAR(result->output[0], (std::log(2) + std::log(4.0 / 3)) / 2, tolerance);
-    EXPECT_NEAR(result->metric[0], std::log(2) + std::log(4.0 / 3), 2 * tolerance);
-    EXPECT_EQ(result->metric[1], 2);
+    const RunResult result = Ran(layer, {.compute = compute});
+    EXPECT_EQ(result.output_shape, Shape{});
+    EXPECT_NEAR(result.output[0], (std::log(2) + std::log(4.0 / 3)) / 2, tolerance);
+    EXPECT_NEAR(result.metric[0], std::log(2) + std::log(4.0 / 3), 2 * tolerance);
+    EXPECT_EQ(result.metric[1], 2);
     // 10 / 2 times [1/2, 1/2 - 1], [3/4 - 1, 1/4].
     const Doubles expected = {2.5, -2.5, -1.25, 1.25};
     for (size_t i = 0; i < 4; ++i) {
-      EXPECT_NEAR(result->input_gradients[0][i], expected[i], 10 * tolerance);
+      EXPECT_NEAR(result.input_gradients[0][i], expected[i], 10 * tolerance);
     }
   }
 }
@@ -51,23 +50,21 @@ TEST(SoftmaxCrossEntropy, IgnoredSamplesCountForNothing) {
   LayerCase all{kPlain, {kScores, Labels({1, 0})}};
   LayerCase some{kIgnoring,
                  {Real({4, 2}, {0, 0, 9, 8, std::log(3), 0, 7, 5}), Labels({1, 255, 0, 255})}};
-  const auto a = RunLayer(all), b = RunLayer(some);
-  ASSERT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
-  EXPECT_EQ(a->output, b->output);
-  EXPECT_EQ(a->metric, b->metric);
-  const Doubles &da = a->input_gradients[0], &db = b->input_gradients[0];
+  const RunResult a = Ran(all), b = Ran(some);
+  EXPECT_EQ(a.output, b.output);
+  EXPECT_EQ(a.metric, b.metric);
+  const Doubles &da = a.input_gradients[0], &db = b.input_gradients[0];
   EXPECT_EQ(db, (Doubles{da[0], da[1], 0, 0, da[2], da[3], 0, 0}));
-  EXPECT_EQ(b->fault.word, Fault::kNone);
+  EXPECT_EQ(b.fault.word, Fault::kNone);
 }
 
 TEST(SoftmaxCrossEntropy, NothingCounted) {
   const LayerCase layer{kIgnoring, {kScores, Labels({255, 255})}};
   for (const int ranks : {1, 2}) {
-    const auto result = RunLayer(layer, {.ranks = ranks});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output, Doubles{0});
-    EXPECT_EQ(result->metric, (Doubles{0, 0}));
-    EXPECT_EQ(result->input_gradients[0], (Doubles{0, 0, 0, 0}));
+    const RunResult result = Ran(layer, {.ranks = ranks});
+    EXPECT_EQ(result.output, Doubles{0});
+    EXPECT_EQ(result.metric, (Doubles{0, 0}));
+    EXPECT_EQ(result.input_gradients[0], (Doubles{0, 0, 0, 0}));
   }
 }
 
@@ -75,13 +72,12 @@ TEST(SoftmaxCrossEntropy, NothingCounted) {
 TEST(SoftmaxCrossEntropy, LabelOutOfRangeIsAFault) {
   for (const int32_t bad :
        {-1, 2, std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::min()}) {
-    const auto result = RunLayer({kPlain, {Distinct({4, 2}, 1), Labels({0, bad, 1, bad})}});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->fault.layer(), 7);
-    EXPECT_EQ(result->fault.index(), 1);
-    EXPECT_EQ(result->metric[1], 2);
-    for (const size_t i : {2, 3, 6, 7}) EXPECT_EQ(result->input_gradients[0][i], 0);
-    for (const size_t i : {0, 1, 4, 5}) EXPECT_NE(result->input_gradients[0][i], 0);
+    const RunResult result = Ran({kPlain, {Distinct({4, 2}, 1), Labels({0, bad, 1, bad})}});
+    EXPECT_EQ(result.fault.layer(), 7);
+    EXPECT_EQ(result.fault.index(), 1);
+    EXPECT_EQ(result.metric[1], 2);
+    for (const size_t i : {2, 3, 6, 7}) EXPECT_EQ(result.input_gradients[0][i], 0);
+    for (const size_t i : {0, 1, 4, 5}) EXPECT_NE(result.input_gradients[0][i], 0);
   }
 }
 
@@ -92,13 +88,12 @@ TEST(SoftmaxCrossEntropy, LabelSmoothing) {
     const double tolerance = Tolerance(compute);
     LayerCase layer{"softmax_cross_entropy { label_smoothing: 0.25 }", {kScores, Labels({1, 0})}};
     layer.output_gradient = {16};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_NEAR(result->output[0], (log2 + 7.0 / 8 * log4_3 + 1.0 / 8 * log4) / 2, 2 * tolerance);
+    const RunResult result = Ran(layer, {.compute = compute});
+    EXPECT_NEAR(result.output[0], (log2 + 7.0 / 8 * log4_3 + 1.0 / 8 * log4) / 2, 2 * tolerance);
     // 16 / 2 times [1/2 - 1/8, 1/2 - 7/8], [3/4 - 7/8, 1/4 - 1/8].
     const Doubles expected = {3, -3, -1, 1};
     for (size_t i = 0; i < 4; ++i) {
-      EXPECT_NEAR(result->input_gradients[0][i], expected[i], 20 * tolerance);
+      EXPECT_NEAR(result.input_gradients[0][i], expected[i], 20 * tolerance);
     }
   }
 }
@@ -107,9 +102,8 @@ TEST(SoftmaxCrossEntropy, LabelSmoothing) {
 TEST(SoftmaxCrossEntropy, LabelsWithSeveralAxes) {
   const TestInput rows = Distinct({6, 4}, 5);
   const std::vector<int32_t> labels = {0, 3, 2, 255, 1, 7};
-  const auto flat = RunLayer({kIgnoring, {rows, Labels(labels)}});
-  ASSERT_TRUE(flat.ok()) << flat.status();
-  EXPECT_EQ(flat->fault.index(), 5);
+  const RunResult flat = Ran({kIgnoring, {rows, Labels(labels)}});
+  EXPECT_EQ(flat.fault.index(), 5);
   const struct {
     Shape shape;
     int batch_axis;
@@ -117,32 +111,29 @@ TEST(SoftmaxCrossEntropy, LabelsWithSeveralAxes) {
   } cases[] = {{{3, 2, 4}, 0, 2}, {{3, 2, 4}, 1, 1}, {{1, 3, 2, 4}, 1, 2}, {{6, 1, 1, 4}, 0, 5}};
   for (const auto& c : cases) {
     const Shape of_labels(c.shape.dims().first(c.shape.rank() - 1));
-    const auto result = RunLayer({kIgnoring,
+    const RunResult result = Ran({kIgnoring,
                                   {Along(c.batch_axis, Real(c.shape, rows.values)),
                                    Along(c.batch_axis, Labels(of_labels, labels))}});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output, flat->output);
-    EXPECT_EQ(result->metric, flat->metric);
-    EXPECT_EQ(result->input_gradients, flat->input_gradients);
-    EXPECT_EQ(result->fault.index(), c.bad);
+    EXPECT_EQ(result.output, flat.output);
+    EXPECT_EQ(result.metric, flat.metric);
+    EXPECT_EQ(result.input_gradients, flat.input_gradients);
+    EXPECT_EQ(result.fault.index(), c.bad);
   }
 }
 
 // Places of a sample count for the mean on every rank, also on one without samples.
 TEST(SoftmaxCrossEntropy, NoPlaces) {
-  const auto result = RunLayer({kPlain, {Real({3, 0, 2}, {}), Labels({3, 0}, {})}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->output, Doubles{0});
+  const RunResult result = Ran({kPlain, {Real({3, 0, 2}, {}), Labels({3, 0}, {})}});
+  EXPECT_EQ(result.output, Doubles{0});
 }
 
 TEST(SoftmaxCrossEntropy, LargeScores) {
   for (const DType compute : kRealTypes) {
     if (compute == DType::kBF16) continue;  // has no 1e4
-    const auto result = RunLayer({kPlain, {Real({2, 2}, {1e4, -1e4, 1e4, -1e4}), Labels({0, 1})}},
-                                 {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->output[0], 1e4);
-    for (const double dx : result->input_gradients[0]) EXPECT_TRUE(std::isfinite(dx));
+    const RunResult result =
+        Ran({kPlain, {Real({2, 2}, {1e4, -1e4, 1e4, -1e4}), Labels({0, 1})}}, {.compute = compute});
+    EXPECT_EQ(result.output[0], 1e4);
+    for (const double dx : result.input_gradients[0]) EXPECT_TRUE(std::isfinite(dx));
   }
 }
 
@@ -165,14 +156,13 @@ TEST(SoftmaxCrossEntropy, Contract) {
 }
 
 TEST(SoftmaxCrossEntropy, DeclaresALoss) {
-  const auto result = RunLayer(
+  const RunResult result = Ran(
       {"softmax_cross_entropy { loss_weight: 0.25 ignore_label: 0 }", {kScores, Labels({1, 0})}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->spec.loss_output, 2);
-  EXPECT_EQ(result->spec.loss_weight, 0.25);
-  EXPECT_EQ(result->spec.forward_phases, 2);
-  EXPECT_EQ(result->spec.states[static_cast<size_t>(result->spec.metric)].shape, Shape{2});
-  EXPECT_EQ(result->spec.states[0].backward, kNone);  // scores: log softmax is saved
+  EXPECT_EQ(result.spec.loss_output, 2);
+  EXPECT_EQ(result.spec.loss_weight, 0.25);
+  EXPECT_EQ(result.spec.forward_phases, 2);
+  EXPECT_EQ(result.spec.states[static_cast<size_t>(result.spec.metric)].shape, Shape{2});
+  EXPECT_EQ(result.spec.states[0].backward, kNone);  // scores: log softmax is saved
 }
 
 TEST(SoftmaxCrossEntropy, Errors) {

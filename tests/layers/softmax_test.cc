@@ -16,42 +16,37 @@ TEST(Softmax, HandComputed) {
     const double tolerance = compute == DType::kF64 ? 1e-15 : compute == DType::kF32 ? 1e-6 : 1e-2;
     LayerCase layer{"softmax {}", {Real({2, 2}, {0, std::log(3), 5, 5})}};
     layer.output_gradient = {4, 8, 1, 3};
-    const auto result = RunLayer(layer, {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
+    const RunResult result = Ran(layer, {.compute = compute});
     const Doubles y = {0.25, 0.75, 0.5, 0.5}, dx = {-0.75, 0.75, -0.5, 0.5};
     for (size_t i = 0; i < 4; ++i) {
-      EXPECT_NEAR(result->output[i], y[i], tolerance);
-      EXPECT_NEAR(result->input_gradients[0][i], dx[i], 2 * tolerance);
+      EXPECT_NEAR(result.output[i], y[i], tolerance);
+      EXPECT_NEAR(result.input_gradients[0][i], dx[i], 2 * tolerance);
     }
   }
 }
 
 TEST(Softmax, LargeScoresAndLongRows) {
   for (const DType compute : kRealTypes) {
-    const auto large =
-        RunLayer({"softmax {}", {Real({1, 3}, {8192, -8192, 8192})}}, {.compute = compute});
-    ASSERT_TRUE(large.ok()) << large.status();
-    EXPECT_EQ(large->output, (Doubles{0.5, 0, 0.5}));
-    const auto masked =
-        RunLayer({"softmax {}", {Real({1, 3}, {-kInf, 1, -kInf})}}, {.compute = compute});
-    ASSERT_TRUE(masked.ok()) << masked.status();
-    EXPECT_EQ(masked->output, (Doubles{0, 1, 0}));
+    const RunResult large =
+        Ran({"softmax {}", {Real({1, 3}, {8192, -8192, 8192})}}, {.compute = compute});
+    EXPECT_EQ(large.output, (Doubles{0.5, 0, 0.5}));
+    const RunResult masked =
+        Ran({"softmax {}", {Real({1, 3}, {-kInf, 1, -kInf})}}, {.compute = compute});
+    EXPECT_EQ(masked.output, (Doubles{0, 1, 0}));
   }
-  const auto row = RunLayer({"softmax {}", {Distinct({3, 5003}, 1, 10)}}, {.compute = DType::kF32});
-  ASSERT_TRUE(row.ok()) << row.status();
+  const RunResult row = Ran({"softmax {}", {Distinct({3, 5003}, 1, 10)}}, {.compute = DType::kF32});
   double sum = 0;
-  for (const double y : row->output) sum += y;
+  for (const double y : row.output) sum += y;
   EXPECT_NEAR(sum, 3, 1e-5);
 }
 
 TEST(Softmax, NaNAndInfinityReachTheWholeRow) {
   for (const DType compute : kRealTypes) {
     const double nan = std::nan("");
-    const auto result = RunLayer(
-        {"softmax {}", {Real({4, 3}, {nan, 1, 2, 1, 2, kInf, -kInf, -kInf, -kInf, 1, nan, 3})}},
-        {.compute = compute});
-    ASSERT_TRUE(result.ok()) << result.status();
-    for (const double y : result->output) EXPECT_TRUE(std::isnan(y));
+    const RunResult result =
+        Ran({"softmax {}", {Real({4, 3}, {nan, 1, 2, 1, 2, kInf, -kInf, -kInf, -kInf, 1, nan, 3})}},
+            {.compute = compute});
+    for (const double y : result.output) EXPECT_TRUE(std::isnan(y));
   }
 }
 

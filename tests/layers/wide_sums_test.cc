@@ -35,10 +35,10 @@ void ExpectNear(const char* what, const Doubles& wide, const Doubles& narrow) {
 }
 
 void ExpectWideSums(const LayerCase& layer) {
-  const RunResult wide = *RunLayer(layer, {});
+  const RunResult wide = Ran(layer, {});
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     SCOPED_TRACE(layer.config + " " + std::string(DTypeName(dtype)));
-    const RunResult narrow = *RunLayer(layer, {.compute = dtype});
+    const RunResult narrow = Ran(layer, {.compute = dtype});
     ExpectNear("output", wide.output, narrow.output);
     for (size_t i = 0; i < wide.input_gradients.size(); ++i) {
       ExpectNear("input gradient", wide.input_gradients[i], narrow.input_gradients[i]);
