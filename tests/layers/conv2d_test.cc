@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "absl/strings/str_cat.h"
 #include "tests/layers/layer_contract.h"
 
@@ -38,59 +40,35 @@ TEST(Conv2d, HandComputedChannels) {
   }
 }
 
-// The definition, for one group and no bias.
-struct Geometry {
-  int64_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
-  int64_t top, bottom, left, right;
-
-  std::string Config(int64_t filters) const {
-    return absl::StrCat("conv2d { use_bias: false filters: ", filters, " kernel: [", kernel_h, ",",
-                        kernel_w, "] stride: [", stride_h, ",", stride_w, "] dilation: [",
-                        dilation_h, ",", dilation_w, "] padding: [", top, ",", bottom, ",", left,
-                        ",", right, "] }");
-  }
-
-  Doubles Forward(const TestInput& x, const Doubles& weights, int64_t filters) const {
-    const int64_t h = x.shape[1], w = x.shape[2], channels = x.shape[3];
-    Doubles y;
-    for (int64_t n = 0; n < x.shape[0]; ++n) {
-      for (int64_t i = -top; i + (kernel_h - 1) * dilation_h < h + bottom; i += stride_h) {
-        for (int64_t j = -left; j + (kernel_w - 1) * dilation_w < w + right; j += stride_w) {
-          for (int64_t f = 0; f < filters; ++f) {
-            double sum = 0;
-            for (int64_t c = 0; c < channels; ++c) {
-              for (int64_t k = 0; k < kernel_h * kernel_w; ++k) {
-                const int64_t row = i + k / kernel_w * dilation_h;
-                const int64_t column = j + k % kernel_w * dilation_w;
-                if (row < 0 || row >= h || column < 0 || column >= w) continue;
-                sum += x.values[((n * h + row) * w + column) * channels + c] *
-                       weights[(f * channels + c) * kernel_h * kernel_w + k];
-              }
-            }
-            y.push_back(sum);
-          }
-        }
-      }
-    }
-    return y;
-  }
-};
-
+// The one weight that is not 0 is the last tap's, so that each output is a pixel, or padding.
 TEST(Conv2d, StridesDilationsAndPaddingGoWhereTheyBelong) {
-  const TestInput x = Distinct({2, 7, 8, 3}, 1);
-  for (const Geometry& geometry :
-       {Geometry{3, 2, 1, 1, 1, 1, 0, 0, 0, 0}, Geometry{3, 2, 2, 3, 1, 1, 0, 0, 0, 0},
-        Geometry{3, 2, 1, 1, 2, 3, 0, 0, 0, 0}, Geometry{3, 2, 1, 1, 1, 1, 1, 2, 3, 4},
-        Geometry{2, 3, 3, 2, 3, 2, 2, 1, 0, 3}}) {
-    for (const DType compute : {DType::kF64, DType::kF32}) {
-      const LayerCase layer{geometry.Config(2), {x}};
-      const RunResult result = Ran(layer, {.compute = compute, .backward = false});
-      const Doubles expected = geometry.Forward(x, result.parameters[0], 2);
-      ASSERT_EQ(result.output.size(), expected.size()) << layer.config;
-      for (size_t i = 0; i < expected.size(); ++i) {
-        ASSERT_NEAR(result.output[i], expected[i], compute == DType::kF64 ? 1e-13 : 1e-5)
-            << layer.config;
-      }
+  Doubles pixels(4 * 5);
+  std::iota(pixels.begin(), pixels.end(), 1);
+  const struct {
+    const char* window;
+    Shape shape;
+    Doubles y;
+  } cases[] = {
+      {"stride: [2, 1]", {1, 2, 3, 1}, {8, 9, 10, 18, 19, 20}},
+      {"dilation: [2, 1]", {1, 2, 3, 1}, {13, 14, 15, 18, 19, 20}},
+      {"dilation: [1, 2]", {1, 3, 1, 1}, {10, 15, 20}},
+      {"padding: [1, 0, 0, 2]", {1, 4, 5, 1}, {3,  4,  5,  0, 0, 8,  9,  10, 0, 0,
+                                               13, 14, 15, 0, 0, 18, 19, 20, 0, 0}},
+      {"padding: [0, 1, 2, 0]", {1, 4, 5, 1}, {6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                               16, 17, 18, 19, 20, 0,  0,  0,  0,  0}},
+      {"stride: [1, 2] dilation: [2, 1] padding: [1, 1, 1, 0]",
+       {1, 4, 2, 1},
+       {7, 9, 12, 14, 17, 19, 0, 0}},
+  };
+  for (const auto& c : cases) {
+    for (const DType compute : kRealTypes) {
+      const RunResult result =
+          Ran({absl::StrCat("conv2d { use_bias: false filters: 1 kernel: [2, 3] ", c.window, " }"),
+               {Real({1, 4, 5, 1}, pixels)},
+               {{0, 0, 0, 0, 0, 1}}},
+              {.compute = compute, .backward = false});
+      EXPECT_EQ(result.output_shape, c.shape) << c.window;
+      EXPECT_EQ(result.output, c.y) << c.window;
     }
   }
 }
