@@ -64,17 +64,6 @@ Answer ByDefinition(const Problem& p, const Doubles& q, const Doubles& k, const 
   return a;
 }
 
-// [a, b, c] to [b, a, c].
-Doubles Swapped(const Doubles& x, int64_t a, int64_t b, int64_t c) {
-  Doubles y(x.size());
-  for (int64_t i = 0; i < a; ++i) {
-    for (int64_t j = 0; j < b; ++j) {
-      std::copy_n(x.begin() + (i * b + j) * c, c, y.begin() + (j * a + i) * c);
-    }
-  }
-  return y;
-}
-
 // Rows of 3 c columns: c of q, of k and of v.  And those of one of the three again.
 Doubles Packed(const Doubles& q, const Doubles& k, const Doubles& v, int64_t c) {
   Doubles packed;
@@ -94,17 +83,6 @@ Doubles PartOf(const Doubles& packed, int64_t c, int part) {
   return x;
 }
 
-void ExpectNear(const char* what, const Doubles& got, const Doubles& want, double tolerance) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  double largest = 0;
-  for (const double x : want) largest = std::max(largest, std::abs(x));
-  for (size_t i = 0; i < got.size(); ++i) {
-    ASSERT_NEAR(got[i], want[i], tolerance * largest) << what << "[" << i << "]";
-  }
-}
-
-TestInput Lengths(const std::vector<int32_t>& lengths) { return Labels(lengths); }
-
 // In every type, samples first and times first, of three inputs and of one, where it can be.
 // primitives: null: the device's.
 void ExpectByDefinition(const Problem& p, const Primitives* primitives) {
@@ -119,17 +97,15 @@ void ExpectByDefinition(const Problem& p, const Primitives* primitives) {
       SCOPED_TRACE(p.config() + " " + std::string(DTypeName(compute)) + " axis " +
                    std::to_string(axis) + (packed ? " packed" : ""));
       const auto place = [&, axis = axis](const Doubles& x, int64_t length, int64_t c) {
-        TestInput input = axis == 0 ? Real({p.n, length, c}, x)
-                                    : Real({length, p.n, c}, Swapped(x, p.n, length, c));
-        input.batch_axis = axis;
-        return input;
+        return Along(axis, axis == 0 ? Real({p.n, length, c}, x)
+                                     : Real({length, p.n, c}, Swapped(x, p.n, length)));
       };
       const auto home = [&, axis = axis](const Doubles& x, int64_t length) {
-        return axis == 0 ? x : Swapped(x, length, p.n, p.c);
+        return axis == 0 ? x : Swapped(x, length, p.n);
       };
       LayerCase layer{p.config(), {place(q, p.t, p.c), place(k, p.s, p.c), place(v, p.s, p.c)}};
       if (packed) layer.inputs = {place(Packed(q, k, v, p.c), p.t, 3 * p.c)};
-      if (!p.lengths.empty()) layer.inputs.push_back(Lengths(p.lengths));
+      if (!p.lengths.empty()) layer.inputs.push_back(Labels(p.lengths));
       layer.output_gradient = place(dy, p.t, p.c).values;
       const RunResult result =
           Ran(layer, {.threads = 2, .compute = compute, .primitives = primitives});
@@ -144,10 +120,10 @@ void ExpectByDefinition(const Problem& p, const Primitives* primitives) {
                                : compute == DType::kF32 ? 3e-6
                                : compute == DType::kF16 ? rounded * 0x1p-11 + 3e-6
                                                         : rounded * 0x1p-8 + 3e-6;
-      ExpectNear("y", home(result.output, p.t), want.y, tolerance);
-      ExpectNear("dq", home(gradient(0), p.t), want.dq, tolerance);
-      ExpectNear("dk", home(gradient(1), p.s), want.dk, tolerance);
-      ExpectNear("dv", home(gradient(2), p.s), want.dv, tolerance);
+      CompareNear("y", want.y, home(result.output, p.t), tolerance);
+      CompareNear("dq", want.dq, home(gradient(0), p.t), tolerance);
+      CompareNear("dk", want.dk, home(gradient(1), p.s), tolerance);
+      CompareNear("dv", want.dv, home(gradient(2), p.s), tolerance);
     }
   }
 }
@@ -171,9 +147,9 @@ TEST(Attention, HandComputed) {
   layer.output_gradient = {1};
   const RunResult result = Ran(layer);
   EXPECT_NEAR(result.output[0], 7, 1e-14);
-  ExpectNear("dq", result.input_gradients[0], {0.75 * ln3}, 1e-14);
-  ExpectNear("dk", result.input_gradients[1], {-0.75, 0.75}, 1e-14);
-  ExpectNear("dv", result.input_gradients[2], {0.25, 0.75}, 1e-14);
+  CompareNear("dq", {0.75 * ln3}, result.input_gradients[0], 1e-14);
+  CompareNear("dk", {-0.75, 0.75}, result.input_gradients[1], 1e-14);
+  CompareNear("dv", {0.25, 0.75}, result.input_gradients[2], 1e-14);
 }
 
 TEST(Attention, ByDefinition) {
@@ -199,11 +175,11 @@ TEST(Attention, Contract) {
                   z = Distinct({3, 3, 4}, 3), longer = Distinct({3, 5, 4}, 4);
   CheckContract({"attention { heads: 2 }", {x, longer, longer}}, once);
   CheckContract({"attention { heads: 2 causal: true }", {x, y, z}}, once);
-  CheckContract({"attention { heads: 4 }", {x, y, z, Lengths({3, 0, 2})}}, once);
-  CheckContract({"attention { causal: true }", {x, y, z, Lengths({1, 3, 2})}}, once);
+  CheckContract({"attention { heads: 4 }", {x, y, z, Labels({3, 0, 2})}}, once);
+  CheckContract({"attention { causal: true }", {x, y, z, Labels({1, 3, 2})}}, once);
   const TestInput packed = Distinct({3, 3, 12}, 1);
   CheckContract({"attention { heads: 2 causal: true }", {packed}}, once);
-  CheckContract({"attention { heads: 4 }", {packed, Lengths({3, 0, 2})}}, once);
+  CheckContract({"attention { heads: 4 }", {packed, Labels({3, 0, 2})}}, once);
 }
 
 // A NaN or an infinity in a row of query is one's own.
@@ -220,7 +196,7 @@ TEST(Attention, LengthOutOfRangeIsAFault) {
   const TestInput x = Distinct({3, 2, 1}, 1);
   for (const auto& [lengths, bad] :
        {std::pair<std::vector<int32_t>, int>{{2, 3, -1}, 1}, {{0, 2, -1}, 2}}) {
-    const RunResult result = Ran({"attention {}", {x, x, x, Lengths(lengths)}});
+    const RunResult result = Ran({"attention {}", {x, x, x, Labels(lengths)}});
     EXPECT_EQ(result.fault.index(), bad);
     EXPECT_EQ(result.output[2 * bad], 0);
   }
@@ -279,7 +255,7 @@ TEST(Attention, Errors) {
   EXPECT_EQ(Refusal({plain, {x, x}}), "expects 3 inputs (query, key, value), got 2");
   EXPECT_EQ(Refusal({plain, {x, x, x, x, x}}), "expects 3 inputs (query, key, value), got 5");
   EXPECT_EQ(Refusal({plain, {x, x, x, x}}), "expects lengths of type I32, got F64");
-  EXPECT_EQ(Refusal({plain, {x, x, x, Lengths({3})}}),
+  EXPECT_EQ(Refusal({plain, {x, x, x, Labels({3})}}),
             "expects lengths [2], one for each sample, got [1]");
   EXPECT_EQ(Refusal({plain, {x, Labels({1}), x}}), "expects key of type F64, got I32");
   const TestInput flat = Distinct({2, 12}, 1);
@@ -313,9 +289,7 @@ TEST(Attention, Errors) {
   EXPECT_EQ(
       Refusal({"attention { causal: true }", {x, Distinct({2, 4, 4}, 1), Distinct({2, 4, 4}, 1)}}),
       "causal: expects as many keys as queries, got query [2, 3, 4] and key [2, 4, 4]");
-  TestInput time_first = x;
-  time_first.batch_axis = 1;
-  EXPECT_EQ(Refusal({plain, {x, x, time_first}}),
+  EXPECT_EQ(Refusal({plain, {x, x, Along(1, x)}}),
             "expects samples along axis 0, as in query, but those of input 2, [2, 3, 4], are along "
             "axis 1; transpose it");
 }

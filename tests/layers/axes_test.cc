@@ -7,11 +7,7 @@
 namespace gyre {
 namespace {
 
-TestInput Sequences(const Shape& shape, uint64_t seed) {
-  TestInput input = Distinct(shape, seed);
-  input.batch_axis = 1;
-  return input;
-}
+TestInput Sequences(const Shape& shape, uint64_t seed) { return Along(1, Distinct(shape, seed)); }
 
 TEST(Concat, HandComputed) {
   for (const DType compute : kRealTypes) {
@@ -56,8 +52,7 @@ TEST(Slice, HandComputed) {
 
 // Labels too: a character and the one after it.
 TEST(Slice, Labels) {
-  TestInput labels = Labels({1, 2, 3, 4, 5, 6});
-  labels.shape = Shape{2, 3};
+  const TestInput labels = Labels({2, 3}, {1, 2, 3, 4, 5, 6});
   const RunResult result = Ran({"slice { begin: 1 }", {labels}}, {.backward = false});
   EXPECT_EQ(result.output, (Doubles{2, 3, 5, 6}));
 }

@@ -99,9 +99,7 @@ TEST(BatchNorm, Frozen) {
 TEST(BatchNorm, SynchronisedContract) {
   const std::string layer = "batch_norm { synchronised: true }";
   CheckContract({layer, {Distinct({3, 2, 3, 5}, 1)}});
-  TestInput sequences = Distinct({4, 3, 5}, 2);
-  sequences.batch_axis = 1;
-  CheckContract({layer, {sequences}});
+  CheckContract({layer, {Along(1, Distinct({4, 3, 5}, 2))}});
 }
 
 // Over a rank's own samples, so ranks differ from one.
@@ -119,8 +117,6 @@ TEST(BatchNorm, LocalRanksUseTheirOwnSamples) {
 
 TEST(BatchNorm, Errors) {
   const TestInput x = Distinct({2, 3}, 1);
-  TestInput last = x;
-  last.batch_axis = 1;
   const struct {
     LayerCase layer;
     const char* error;
@@ -128,7 +124,7 @@ TEST(BatchNorm, Errors) {
       {{"batch_norm {}", {}}, "expects 1 input (x), got 0"},
       {{"batch_norm {}", {Labels({1})}}, "expects x of type F64, got I32"},
       {{"batch_norm {}", {Distinct({2}, 1)}}, "expects inputs [N, ..., channels], got [2]"},
-      {{"batch_norm {}", {last}}, "expects inputs [N, ..., channels], got [2, 3]"},
+      {{"batch_norm {}", {Along(1, x)}}, "expects inputs [N, ..., channels], got [2, 3]"},
       {{"batch_norm { momentum: 1.5 }", {x}}, "momentum: expected 0 to 1, got 1.5"},
       {{"batch_norm { momentum: nan }", {x}}, "momentum: expected 0 to 1, got nan"},
       {{"batch_norm { epsilon: 0 }", {x}}, "epsilon: expected more than 0, got 0"},

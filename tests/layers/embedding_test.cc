@@ -8,9 +8,7 @@ namespace gyre {
 namespace {
 
 TestInput Indices(const Shape& shape, Doubles values, int batch_axis = 0) {
-  TestInput input{shape, true, std::move(values)};
-  input.batch_axis = batch_axis;
-  return input;
+  return Along(batch_axis, {shape, true, std::move(values)});
 }
 
 TEST(Embedding, HandComputed) {

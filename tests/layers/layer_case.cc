@@ -49,6 +49,17 @@ TestInput Along(int batch_axis, TestInput input) {
   return input;
 }
 
+Doubles Swapped(const Doubles& x, int64_t a, int64_t b) {
+  const int64_t inner = std::ssize(x) / (a * b);
+  Doubles y(x.size());
+  for (int64_t i = 0; i < a; ++i) {
+    for (int64_t j = 0; j < b; ++j) {
+      std::copy_n(x.begin() + (i * b + j) * inner, inner, y.begin() + (j * a + i) * inner);
+    }
+  }
+  return y;
+}
+
 double RandomCotangent(int64_t i) {
   const RandomBits bits = Philox(/*key=*/77, 0, static_cast<uint64_t>(i));
   return 2 * UniformDouble(bits.v[0], bits.v[1]) - 1;

@@ -47,6 +47,9 @@ TestInput Along(int batch_axis, TestInput input);
 // random.
 LayerCase Slice(const LayerCase& whole, int64_t begin, int64_t end);
 
+// Of [a, b, ...] the values in the order of [b, a, ...].
+Doubles Swapped(const Doubles& x, int64_t a, int64_t b);
+
 // dL/doutput[i] of a case that gives none; i counts over all ranks.
 double RandomCotangent(int64_t i);
 

@@ -77,15 +77,6 @@ void CompareBits(const std::string& what, const Doubles& a, const Doubles& b) {
   }
 }
 
-void CompareNear(const std::string& what, const Doubles& a, const Doubles& b, double tolerance) {
-  ASSERT_EQ(a.size(), b.size()) << what;
-  const double scale = std::max(Largest(a), 1e-30);
-  for (size_t i = 0; i < a.size(); ++i) {
-    ASSERT_TRUE(std::abs(a[i] - b[i]) <= tolerance * scale)
-        << what << "[" << i << "]: " << a[i] << " and " << b[i];
-  }
-}
-
 // Each of `b` is the number nearest to one that float may make of `a`.
 void CompareRoundedOnce(const std::string& what, const Doubles& a, const Doubles& b, DType dtype) {
   ASSERT_EQ(a.size(), b.size()) << what;
@@ -432,6 +423,15 @@ class Contract {
 };
 
 }  // namespace
+
+void CompareNear(const std::string& what, const Doubles& a, const Doubles& b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  const double scale = std::max(Largest(a), 1e-30);
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_TRUE(std::abs(a[i] - b[i]) <= tolerance * scale)
+        << what << "[" << i << "]: " << a[i] << " and " << b[i];
+  }
+}
 
 void CheckGradients(const LayerCase& layer, const RunOptions& options) {
   const auto analytic = RunLayer(layer, options);

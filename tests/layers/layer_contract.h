@@ -46,6 +46,9 @@ void CheckPrecisions(const LayerCase& layer, const ContractOptions& options = {}
 void CheckAgainstF64(const LayerCase& layer, const RunOptions& run, double tolerance,
                      const ContractOptions& options = {});
 
+// Each of `b` is as in `a`, to a tolerance that is relative to the largest magnitude in `a`.
+void CompareNear(const std::string& what, const Doubles& a, const Doubles& b, double tolerance);
+
 // Parameters and inputs of the case as it is.
 void CheckGradients(const LayerCase& layer, const RunOptions& options = {});
 

@@ -9,18 +9,6 @@
 namespace gyre {
 namespace {
 
-// [a, b, c] to [b, a, c].
-Doubles Swapped(const Doubles& x, int64_t a, int64_t b) {
-  const int64_t c = std::ssize(x) / (a * b);
-  Doubles y(x.size());
-  for (int64_t i = 0; i < a; ++i) {
-    for (int64_t j = 0; j < b; ++j) {
-      std::copy_n(x.begin() + (i * b + j) * c, c, y.begin() + (j * a + i) * c);
-    }
-  }
-  return y;
-}
-
 void ExpectNear(const char* what, const Doubles& got, const Doubles& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size()) << what;
   double largest = 1;

@@ -66,22 +66,19 @@ TEST(Transpose, Contract) {
     CheckContract({std::string("transpose { axes: ") + axes + " }", {Distinct({3, 2, 4, 5}, 1)}},
                   {.rounds_once = true});
   }
-  TestInput sequences = Distinct({4, 3, 2}, 1);
-  sequences.batch_axis = 1;
+  const TestInput sequences = Along(1, Distinct({4, 3, 2}, 1));
   CheckContract({"transpose { axes: [1, 0, 2] }", {sequences}}, {.rounds_once = true});
 }
 
 TEST(Transpose, Labels) {
-  TestInput labels = Labels({1, 2, 3, 4, 5, 6});
-  labels.shape = Shape{3, 2};
+  const TestInput labels = Labels({3, 2}, {1, 2, 3, 4, 5, 6});
   const RunResult result = Ran({"transpose { axes: [1, 0] }", {labels}}, {.backward = false});
   EXPECT_EQ(result.output, (Doubles{1, 3, 5, 2, 4, 6}));
 }
 
 TEST(Reshape, Errors) {
   const TestInput x = Distinct({2, 6}, 1);
-  TestInput sequences = Distinct({4, 3, 2}, 1);
-  sequences.batch_axis = 1;
+  const TestInput sequences = Along(1, Distinct({4, 3, 2}, 1));
   const struct {
     LayerCase layer;
     const char* error;

@@ -3,9 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
-#include "tests/layers/layer_harness.h"
+#include "tests/layers/layer_contract.h"
 
 namespace gyre {
 namespace {
@@ -25,28 +23,19 @@ Doubles Turns(double a, double b, size_t times) {
   return values;
 }
 
-void ExpectNear(const char* what, const Doubles& wide, const Doubles& narrow) {
-  ASSERT_EQ(wide.size(), narrow.size());
-  double largest = 0;
-  for (const double x : wide) largest = std::max(largest, std::abs(x));
-  for (size_t i = 0; i < wide.size(); ++i) {
-    ASSERT_NEAR(wide[i], narrow[i], 0.01 * largest) << what << "[" << i << "]";
-  }
-}
-
 void ExpectWideSums(const LayerCase& layer) {
   const RunResult wide = Ran(layer, {});
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     SCOPED_TRACE(layer.config + " " + std::string(DTypeName(dtype)));
     const RunResult narrow = Ran(layer, {.compute = dtype});
-    ExpectNear("output", wide.output, narrow.output);
+    CompareNear("output", wide.output, narrow.output, 0.01);
     for (size_t i = 0; i < wide.input_gradients.size(); ++i) {
-      ExpectNear("input gradient", wide.input_gradients[i], narrow.input_gradients[i]);
+      CompareNear("input gradient", wide.input_gradients[i], narrow.input_gradients[i], 0.01);
     }
     for (size_t i = 0; i < wide.parameter_gradients.size(); ++i) {
-      ExpectNear("gradient", wide.parameter_gradients[i], narrow.parameter_gradients[i]);
+      CompareNear("gradient", wide.parameter_gradients[i], narrow.parameter_gradients[i], 0.01);
     }
-    ExpectNear("metric", wide.metric, narrow.metric);
+    CompareNear("metric", wide.metric, narrow.metric, 0.01);
   }
 }
 
