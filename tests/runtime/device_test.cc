@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -37,6 +38,13 @@ class DeviceTest : public testing::TestWithParam<DeviceKind> {
   std::unique_ptr<Event> NewEvent() { return std::move(device_->NewEvent()).value(); }
   Buffer Make(size_t bytes, MemoryKind kind = MemoryKind::kDevice) {
     return std::move(Buffer::Allocate(*device_, kind, bytes)).value();
+  }
+
+  static void Do(Stream& stream, const std::function<void()>& work) {
+    (void)stream.Call([work] {
+      work();
+      return absl::OkStatus();
+    });
   }
 
   // Work that fails.  The cpu says so at once, sim later.
@@ -154,12 +162,7 @@ TEST_P(DeviceTest, CopiesOfZeroBytesDoNothing) {
 TEST_P(DeviceTest, OneStreamRunsInOrder) {
   std::vector<int> order;
   for (int i = 0; i < 100; ++i) {
-    EXPECT_TRUE(stream_
-                    ->Call([&order, i] {
-                      order.push_back(i);
-                      return absl::OkStatus();
-                    })
-                    .ok());
+    Do(*stream_, [&order, i] { order.push_back(i); });
   }
   EXPECT_TRUE(stream_->Synchronize().ok());
   ASSERT_EQ(order.size(), 100u);
@@ -169,12 +172,7 @@ TEST_P(DeviceTest, OneStreamRunsInOrder) {
 TEST_P(DeviceTest, WorkHasTheDevicesOpenMpThreads) {
   const auto threads_seen = [this] {
     int threads = 0;
-    EXPECT_TRUE(stream_
-                    ->Call([&threads] {
-                      threads = omp_get_max_threads();
-                      return absl::OkStatus();
-                    })
-                    .ok());
+    Do(*stream_, [&threads] { threads = omp_get_max_threads(); });
     EXPECT_TRUE(stream_->Synchronize().ok());
     return threads;
   };
@@ -203,12 +201,7 @@ TEST_P(DeviceTest, AnEventIsDoneOnceItsWorkIs) {
 TEST_P(DeviceTest, EventsMayBePolledFromAnyThread) {
   int written = 0;
   EXPECT_TRUE(stream_->Record(*event_).ok());
-  EXPECT_TRUE(stream_
-                  ->Call([&written] {
-                    written = 1;
-                    return absl::OkStatus();
-                  })
-                  .ok());
+  Do(*stream_, [&written] { written = 1; });
   EXPECT_TRUE(stream_->Record(*event_).ok());
   int seen = 0;
   std::thread poller([&] {
@@ -257,10 +250,7 @@ TEST_P(DeviceTest, AnErrorReachesEventsAndTheStreamsThatWaitForThem) {
   (void)stream_->Record(*event_);
   (void)waiting->Wait(*event_);
   int ran = 0;
-  (void)waiting->Call([&ran] {
-    ran = 1;
-    return absl::OkStatus();
-  });
+  Do(*waiting, [&ran] { ran = 1; });
   EXPECT_EQ(waiting->Synchronize(), error);
   EXPECT_EQ(ran, 0);
   EXPECT_EQ(event_->Done().status(), error);
@@ -272,10 +262,7 @@ TEST_P(DeviceTest, AnErrorReachesEventsAndTheStreamsThatWaitForThem) {
 TEST_P(DeviceTest, AnEventCanBeWaitedFor) {
   EXPECT_TRUE(event_->Synchronize().ok());  // never recorded
   int ran = 0;
-  (void)stream_->Call([&ran] {
-    ran = 1;
-    return absl::OkStatus();
-  });
+  Do(*stream_, [&ran] { ran = 1; });
   EXPECT_TRUE(stream_->Record(*event_).ok());
   EXPECT_TRUE(event_->Synchronize().ok());
   EXPECT_EQ(ran, 1);
@@ -287,10 +274,7 @@ TEST_P(DeviceTest, AnEventCanBeWaitedFor) {
 TEST_P(DeviceTest, AStreamThatGoesFinishesItsWork) {
   std::vector<int> order;
   for (int i = 0; i < 20; ++i) {
-    (void)stream_->Call([&order, i] {
-      order.push_back(i);
-      return absl::OkStatus();
-    });
+    Do(*stream_, [&order, i] { order.push_back(i); });
   }
   stream_.reset();
   EXPECT_EQ(order.size(), 20u);
@@ -312,10 +296,7 @@ TEST_P(DeviceTest, StreamsOnManyThreads) {
       const std::unique_ptr<Event> event = NewEvent();
       const Buffer buffer = Make(16);
       for (int i = 0; i < 20; ++i) {
-        (void)stream->Call([&sums, t, i] {
-          sums[t] += i;
-          return absl::OkStatus();
-        });
+        Do(*stream, [&sums, t, i] { sums[t] += i; });
         (void)stream->Record(*event);
       }
       EXPECT_TRUE(stream->Synchronize().ok());
