@@ -369,14 +369,7 @@ TEST_F(RealCudnnTest, HasEnginesForNets) {
                                                {8, 56, 32, 32, 3, 1, 1, 32}}) {
         Conv2dSpec spec{.dtype = dtype, .n = n, .h = extent, .w = extent, .c = c};
         spec.filters = filters, spec.groups = groups;
-        spec.window = {.kernel_h = kernel,
-                       .kernel_w = kernel,
-                       .stride_h = stride,
-                       .stride_w = stride,
-                       .padding_top = padding,
-                       .padding_bottom = padding,
-                       .padding_left = padding,
-                       .padding_right = padding};
+        spec.window = Square(kernel, stride, padding);
         spec.bias = true;
         spec.activation = Activation::kRelu;
         const auto conv = library->Prepare(spec);

@@ -19,12 +19,7 @@ Conv2dSpec Of(int64_t c, int64_t filters, Window2d window = {}) {
       .dtype = DType::kBF16, .n = 3, .h = 9, .w = 7, .c = c, .filters = filters, .window = window};
 }
 
-constexpr Window2d k3x3 = {.kernel_h = 3,
-                           .kernel_w = 3,
-                           .padding_top = 1,
-                           .padding_bottom = 1,
-                           .padding_left = 1,
-                           .padding_right = 1};
+constexpr Window2d k3x3 = Square(3, /*stride=*/1, /*padding=*/1);
 
 // On each side of where the table switches.
 std::vector<Conv2dSpec> Specs() {

@@ -287,6 +287,13 @@ PoolOutputs<T> RunPool(Rig& rig, const PrimitiveLibrary& library, const Pool2dSp
   return {.y = y.Read<T>(), .dx = dx.Read<T>()};
 }
 
+constexpr Window2d Square(int64_t kernel, int64_t stride = 1, int64_t padding = 0) {
+  Window2d window{.kernel_h = kernel, .kernel_w = kernel, .stride_h = stride, .stride_w = stride};
+  window.padding_top = window.padding_bottom = padding;
+  window.padding_left = window.padding_right = padding;
+  return window;
+}
+
 inline GemmSpec RandomGemmSpec(Random& random, DType dtype) {
   GemmSpec spec{.dtype = dtype};
   spec.m = Pick(random, {1, 2, 5, 16, 33, 64, 65, 130});

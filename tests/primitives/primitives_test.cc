@@ -111,8 +111,7 @@ TEST(PrimitivesTest, ChoicesAreThoseOfAllLibraries) {
 TEST(PrimitivesTest, F32IsOneDnnsAndF64Ours) {
   for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kSim}) {
     const Primitives primitives(device, 1);
-    Conv2dSpec spec{
-        .n = 1, .h = 8, .w = 8, .c = 16, .filters = 16, .window = {.kernel_h = 3, .kernel_w = 3}};
+    Conv2dSpec spec{.n = 1, .h = 8, .w = 8, .c = 16, .filters = 16, .window = Square(3)};
     EXPECT_TRUE(Get(primitives.Prepare(spec))->weight_layout().tag.starts_with("onednn:"));
     spec.dtype = DType::kF64;
     EXPECT_EQ(Get(primitives.Prepare(spec))->weight_layout().tag, "");
@@ -149,8 +148,7 @@ TEST(PrimitivesTest, NarrowIsOurs) {
   const Primitives primitives(DeviceKind::kCpu, 1);
   constexpr std::string_view kOurs = "rows,filters,runs";
   const bool avx512 = BestInstructionSet() == InstructionSet::kAvx512;
-  const Conv2dSpec narrow{
-      .n = 2, .h = 9, .w = 9, .c = 20, .filters = 50, .window = {.kernel_h = 5, .kernel_w = 5}};
+  const Conv2dSpec narrow{.n = 2, .h = 9, .w = 9, .c = 20, .filters = 50, .window = Square(5)};
   const auto is_ours = [&](auto change) {
     Conv2dSpec spec = narrow;
     change(spec);
@@ -259,8 +257,7 @@ TEST(SpecTest, ExtentsAndFlops) {
   EXPECT_EQ(conv.forward_flops(), 2.0 * 12 * 19 * 4 * (2 * 3 * 5 * 3 + 1));
   conv.h = 5;  // one short of the dilated kernel
   EXPECT_EQ(conv.out_h(), 0);
-  const Pool2dSpec pool{
-      .h = 7, .w = 2, .window = {.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2}};
+  const Pool2dSpec pool{.h = 7, .w = 2, .window = Square(3, /*stride=*/2)};
   EXPECT_EQ(pool.out_h(), 3);
   EXPECT_EQ(pool.out_w(), 0);
 }
@@ -276,16 +273,22 @@ void ExpectInvalid(const Spec& spec, const std::string& reason) {
   }
 }
 
-TEST(ValidateTest, Gemm) {
-  ExpectInvalid(GemmSpec{.m = -1, .n = 1, .k = 1}, "extents must not be negative");
-  ExpectInvalid(GemmSpec{.m = 1, .n = -1, .k = 1}, "extents must not be negative");
-  ExpectInvalid(GemmSpec{.m = 1, .n = 1, .k = -1}, "extents must not be negative");
-  const GemmSpec good{.m = 2, .n = 3, .k = 4};
-  const auto invalid = [&](auto change, const std::string& reason) {
-    GemmSpec spec = good;
+// Of a good spec, what a change makes of it.
+template <typename Spec>
+auto Spoiling(const Spec& good) {
+  return [good](auto change, const std::string& reason) {
+    Spec spec = good;
     change(spec);
     ExpectInvalid(spec, reason);
   };
+}
+
+TEST(ValidateTest, Gemm) {
+  const GemmSpec good{.m = 2, .n = 3, .k = 4};
+  const auto invalid = Spoiling(good);
+  invalid([](GemmSpec& s) { s.m = -1; }, "extents must not be negative");
+  invalid([](GemmSpec& s) { s.n = -1; }, "extents must not be negative");
+  invalid([](GemmSpec& s) { s.k = -1; }, "extents must not be negative");
   invalid([](GemmSpec& s) { s.outer.count = -1; }, "extents must not be negative");
   invalid([](GemmSpec& s) { s.inner = {.count = -2, .c = 6}; }, "extents must not be negative");
   invalid([](GemmSpec& s) { s.inner.b = -1; }, "batches must not go backwards");
@@ -312,13 +315,8 @@ TEST(ValidateTest, Gemm) {
 }
 
 TEST(ValidateTest, Conv) {
-  const Conv2dSpec good{
-      .n = 1, .h = 4, .w = 4, .c = 6, .filters = 9, .window = {.kernel_h = 3, .kernel_w = 3}};
-  const auto invalid = [&](auto change, const std::string& reason) {
-    Conv2dSpec spec = good;
-    change(spec);
-    ExpectInvalid(spec, reason);
-  };
+  const Conv2dSpec good{.n = 1, .h = 4, .w = 4, .c = 6, .filters = 9, .window = Square(3)};
+  const auto invalid = Spoiling(good);
   EXPECT_TRUE(Validate(good).ok());
   invalid([](Conv2dSpec& s) { s.n = -1; }, "extents must not be negative");
   invalid([](Conv2dSpec& s) { s.filters = -1; }, "extents must not be negative");
@@ -334,12 +332,8 @@ TEST(ValidateTest, Conv) {
 }
 
 TEST(ValidateTest, Pool) {
-  const Pool2dSpec good{.n = 1, .h = 4, .w = 4, .c = 6, .window = {.kernel_h = 3, .kernel_w = 3}};
-  const auto invalid = [&](auto change, const std::string& reason) {
-    Pool2dSpec spec = good;
-    change(spec);
-    ExpectInvalid(spec, reason);
-  };
+  const Pool2dSpec good{.n = 1, .h = 4, .w = 4, .c = 6, .window = Square(3)};
+  const auto invalid = Spoiling(good);
   EXPECT_TRUE(Validate(good).ok());
   invalid([](Pool2dSpec& s) { s.c = -1; }, "extents must not be negative");
   invalid([](Pool2dSpec& s) { s.w = 0; }, "an image needs at least one pixel");
@@ -362,7 +356,7 @@ TEST(PrimitivesTest, InferencePoolSavesNothing) {
     for (const PoolKind kind : {PoolKind::kMax, PoolKind::kAverage}) {
       VisitComputeType(dtype, [&]<typename T>() {
         Pool2dSpec spec{.dtype = dtype, .kind = kind, .n = 2, .h = 6, .w = 6, .c = 20};
-        spec.window = {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2};
+        spec.window = Square(2, /*stride=*/2);
         const auto x = RandomValues<T>(random, 2 * 6 * 6 * 20);
         const auto want = RunPool(rig, chosen, spec, x, std::vector<T>(2 * 3 * 3 * 20)).y;
         spec.train = false;
