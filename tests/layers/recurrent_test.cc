@@ -54,8 +54,7 @@ TEST(Gru, HandComputed) {
 
 // What two of the layer's sequences make of one sample, with resets and a length, is what each of
 // its pieces makes alone; nothing crosses a piece's ends in either direction.
-void ExpectPieces(const std::string& config, int axis, bool has_lengths, bool has_reset,
-                  const Primitives* primitives = nullptr) {
+void ExpectPieces(const std::string& config, int axis, bool has_lengths, bool has_reset) {
   SCOPED_TRACE(config + " axis " + std::to_string(axis) + (has_lengths ? " lengths" : "") +
                (has_reset ? " reset" : ""));
   constexpr int64_t kT = 7, kN = 4, kC = 3;
@@ -91,7 +90,7 @@ void ExpectPieces(const std::string& config, int axis, bool has_lengths, bool ha
   if (last) {
     whole.output_gradient.insert(whole.output_gradient.end(), dlast.begin(), dlast.end());
   }
-  const RunResult got = Ran(whole, {.threads = 2, .primitives = primitives});
+  const RunResult got = Ran(whole, {.threads = 2});
   EXPECT_EQ(got.fault.word, Fault::kNone);
   const auto home = [axis](Doubles y) { return axis == 1 ? y : Swapped(y, kN, kT); };
   const auto rows = [](const Doubles& from, int64_t n, int64_t begin, int64_t end, int64_t width) {
@@ -157,24 +156,6 @@ TEST(Recurrent, LengthsAndResetsCutSequences) {
   ExpectPieces("lstm { hidden: 4 projection: 3 bidirectional: true }", 0, true, true);
 }
 
-// A GPU's, which computes the rows beyond lengths too, and has no say in what they hold.
-std::unique_ptr<Primitives> MaskingPrimitives() {
-  std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
-  libraries.push_back(NewBlockedLibrary());
-  libraries.push_back(NewReferenceLibrary());
-  return std::make_unique<Primitives>(DeviceKind::kCuda, std::move(libraries));
-}
-
-TEST(Recurrent, LengthsAndResetsCutMaskedSequences) {
-  const auto masking = MaskingPrimitives();
-  for (const char* type : {"rnn", "gru", "lstm"}) {
-    ExpectPieces(std::string(type) + " { hidden: 3 last: true bidirectional: true layers: 2 }", 1,
-                 true, true, masking.get());
-  }
-  ExpectPieces("lstm { hidden: 4 projection: 3 layers: 2 last: true }", 0, true, true,
-               masking.get());
-}
-
 // Rows that are left out were nothing: the outputs have the same bits; the sums over rows are in
 // another order.  Samples enough for pieces of products, a time at which nobody is alive, a reset,
 // and dropout, whose masks are those of x's rows.
@@ -183,9 +164,14 @@ TEST(Recurrent, PackedRowsAreMaskedRows) {
   std::vector<int32_t> lengths(kN), reset(kT * kN);
   for (int64_t n = 0; n < kN; ++n) lengths[n] = static_cast<int32_t>(n * 7 % 6);
   for (int64_t i = 0; i < kT * kN; i += 5) reset[i] = 1;
-  const auto masking = MaskingPrimitives();
+  // A GPU's, which computes the rows beyond lengths too, and has no say in what they hold.
+  std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
+  libraries.push_back(NewBlockedLibrary());
+  libraries.push_back(NewReferenceLibrary());
+  const Primitives masking(DeviceKind::kCuda, std::move(libraries));
   for (const char* config :
        {"rnn { hidden: 5 layers: 2 dropout: 0.5 }", "gru { hidden: 5 carry: true last: true }",
+        "gru { hidden: 5 bidirectional: true last: true }",
         "lstm { hidden: 5 layers: 2 bidirectional: true dropout: 0.3 last: true }",
         "lstm { hidden: 5 projection: 2 carry: true }"}) {
     for (const int axis : {0, 1}) {
@@ -196,7 +182,7 @@ TEST(Recurrent, PackedRowsAreMaskedRows) {
           {Along(axis, Distinct(x, 1)), Labels(lengths), Along(axis, Labels(marks, reset))}};
       for (const DType compute : {DType::kF64, DType::kF32, DType::kBF16}) {
         SCOPED_TRACE(absl::StrCat(config, " axis ", axis, " ", std::string(DTypeName(compute))));
-        const RunResult want = Ran(layer, {.compute = compute, .primitives = masking.get()});
+        const RunResult want = Ran(layer, {.compute = compute, .primitives = &masking});
         const RunResult got = Ran(layer, {.threads = 2, .compute = compute});
         const double tolerance = compute == DType::kF64   ? 1e-13
                                  : compute == DType::kF32 ? 1e-5
