@@ -146,30 +146,34 @@ std::unique_ptr<ProcessGroup> Communication(std::unique_ptr<Communicator> commun
 // Whether a step is skipped is the device's affair: the host makes the same calls in any case.
 constexpr LossScale kDynamic = {.initial = 65536, .growth_interval = 2000};
 
-void ExpectNothingWaits(std::optional<double> clip_norm, const LossScale& loss_scale = {}) {
-  fake_cudart::Boot();
-  const auto communication = Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
-  Rank rank(*communication, clip_norm, /*vendors=*/true, loss_scale);
+// fetches, write_backs: of pages, in a step.
+void ExpectNothingWaits(Rank& rank, int fetches = 0, int write_backs = 0) {
+  const int pages = fetches + write_backs;
   for (int step = 0; step < 8; ++step) {
+    SCOPED_TRACE(step);
     fake_cudart::ForgetCalls();
     ASSERT_TRUE(rank.Start().ok());
     // Each of the two lanes runs plainly, is captured and replayed at once, and is then replayed.
     const bool captured = step == 2 || step == 3;
-    EXPECT_EQ(fake_cudart::WaitingCalls(), captured ? "cudaGraphInstantiate 1" : "")
-        << "step " << step;
-    EXPECT_EQ(Calls("pageable copy"), 0) << "step " << step;
-    EXPECT_EQ(Calls("cudaGraphLaunch"), step < 2 ? 0 : 1) << "step " << step;
-    EXPECT_EQ(Calls("cudaLaunchKernel") > 0, step < 4) << "step " << step;
+    EXPECT_EQ(fake_cudart::WaitingCalls(), captured ? "cudaGraphInstantiate 1" : "");
+    EXPECT_EQ(Calls("pageable copy"), 0);
+    EXPECT_EQ(Calls("cudaGraphLaunch"), step < 2 ? 0 : 1);
+    EXPECT_EQ(Calls("cudaLaunchKernel") > 0, step < 4);
     EXPECT_EQ(Calls("cudaStreamBeginCapture"), captured ? 1 : 0);
     // The batch ahead, a byte a pixel, and the step's block go up, fault, report and metrics come
     // down; replayed or not.
-    EXPECT_EQ(Calls("copy up"), 2) << "step " << step;
-    EXPECT_EQ(Calls("copy down"), 1) << "step " << step;
-    // The batch's way in is beside the graph; in it are kernels, the block's way up and down, and
-    // the labels' from the lane to the net.
-    if (step >= 4) {
+    EXPECT_EQ(Calls("copy up"), 2 + fetches);
+    EXPECT_EQ(Calls("copy down"), 1 + write_backs);
+    if (step < 4) {
+      // Each copy of a page says when it is over, and waits for its place.
+      EXPECT_GE(Calls("cudaEventRecord"), pages);
+      EXPECT_GE(Calls("cudaStreamWaitEvent"), pages);
+    } else {
+      // The batch's way in is beside the graph; in it are kernels, the block's way up and down, the
+      // labels' from the lane to the net, and all of the pages' copies and their order.
       EXPECT_EQ(Calls("cudaMemcpyAsync"), 1);
-      EXPECT_EQ(rank.step().graph_nodes(), fake_cudart::Launches().size() + 3);
+      EXPECT_EQ(rank.step().graph_nodes(),
+                fake_cudart::Launches().size() + 3 + static_cast<size_t>(pages));
     }
     if (step == 0) continue;  // two steps are in flight from here on
     fake_cudart::ForgetCalls();
@@ -177,6 +181,13 @@ void ExpectNothingWaits(std::optional<double> clip_norm, const LossScale& loss_s
     EXPECT_EQ(fake_cudart::WaitingCalls(), "cudaEventSynchronize 1");
   }
   ASSERT_TRUE(rank.Finish().ok());
+}
+
+void ExpectNothingWaits(std::optional<double> clip_norm, const LossScale& loss_scale = {}) {
+  fake_cudart::Boot();
+  const auto communication = Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
+  Rank rank(*communication, clip_norm, /*vendors=*/true, loss_scale);
+  ExpectNothingWaits(rank);
 }
 
 TEST(TrainingStepOnCuda, NothingWaitsWithinAStep) { ExpectNothingWaits(std::nullopt); }
@@ -213,32 +224,7 @@ TEST(TrainingStepOnCuda, NothingWaitsWithinAStepThatPages) {
   const int fetches = count(&Stay::fetched), write_backs = count(&Stay::written_back);
   ASSERT_GT(fetches, 0);
   ASSERT_GT(write_backs, 0);
-  for (int step = 0; step < 8; ++step) {
-    fake_cudart::ForgetCalls();
-    ASSERT_TRUE(rank.Start().ok());
-    const bool captured = step == 2 || step == 3;
-    EXPECT_EQ(fake_cudart::WaitingCalls(), captured ? "cudaGraphInstantiate 1" : "")
-        << "step " << step;
-    EXPECT_EQ(Calls("pageable copy"), 0) << "step " << step;
-    EXPECT_EQ(Calls("copy up"), 2 + fetches) << "step " << step;
-    EXPECT_EQ(Calls("copy down"), 1 + write_backs) << "step " << step;
-    EXPECT_EQ(Calls("cudaGraphLaunch"), step < 2 ? 0 : 1) << "step " << step;
-    if (step < 4) {
-      // Each copy says when it is over, and waits for its place.
-      EXPECT_GE(Calls("cudaEventRecord"), fetches + write_backs) << "step " << step;
-      EXPECT_GE(Calls("cudaStreamWaitEvent"), fetches + write_backs) << "step " << step;
-    } else {
-      // As of a step that is resident: of the copies and their order the graph has all.
-      EXPECT_EQ(Calls("cudaMemcpyAsync"), 1) << "step " << step;
-      EXPECT_EQ(rank.step().graph_nodes(),
-                fake_cudart::Launches().size() + 3 + static_cast<size_t>(fetches + write_backs));
-    }
-    if (step == 0) continue;  // two steps are in flight from here on
-    fake_cudart::ForgetCalls();
-    ASSERT_TRUE(rank.Finish().ok());
-    EXPECT_EQ(fake_cudart::WaitingCalls(), "cudaEventSynchronize 1");
-  }
-  ASSERT_TRUE(rank.Finish().ok());
+  ExpectNothingWaits(rank, fetches, write_backs);
   EXPECT_EQ(EventsOfAReplay(rank), resident_events);
 }
 
