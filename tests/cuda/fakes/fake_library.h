@@ -1,5 +1,5 @@
-// fake_library.h: what the fakes of cuBLASLt and cuDNN share: a record of calls, failures on
-// demand, the live objects, and the way from device pointers to memory that a CPU can read.
+// fake_library.h: what the fakes of cuBLASLt and cuDNN share: failures on demand, the live objects,
+// and the way from device pointers to memory that a CPU can read.
 //
 // A fake checks what the real library checks, says in words what it found, and computes when the
 // stream comes to it, in double, from the descriptions alone: a wrong description gives a wrong
@@ -20,8 +20,6 @@ namespace gyre {
 
 class FakeLibrary {
  public:
-  // Calls by name, but those that destroy or describe an error.
-  std::vector<std::string> calls;
   // The nth call from now on (1: the next) fails with the library's internal error; 0: none.
   int fail_call = 0;
   // Every call of this function fails so.
@@ -59,9 +57,8 @@ class FakeLibrary {
   struct Object {
     virtual ~Object() = default;
   };
-  // Records a call; false if it is to fail.
+  // Of every call but those that destroy or describe an error; false if it is to fail.
   bool Call(const char* name) {
-    calls.emplace_back(name);
     if (fail_call_named != name && (fail_call == 0 || --fail_call > 0)) return true;
     failed_call = name;
     complaint = failed_call + " was told to fail";
