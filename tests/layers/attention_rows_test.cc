@@ -9,6 +9,17 @@
 namespace gyre {
 namespace {
 
+// Of one head.
+Visible<false> Causal(int64_t rows, int64_t keys) {
+  return {.rows = rows,
+          .heads = 1,
+          .first_row = 0,
+          .queries = rows,
+          .keys = keys,
+          .causal = true,
+          .lengths = nullptr};
+}
+
 // Any order and bracketing gives one maximum, which is NaN if a key is; keys that a row does not
 // see change nothing, whatever is there.
 TEST(AttentionRows, TheLargestIsAMonoid) {
@@ -16,13 +27,7 @@ TEST(AttentionRows, TheLargestIsAMonoid) {
   double scores[kRows * kKeys] = {1,   NAN, NAN, NAN, NAN, -700, 700, NAN, NAN, NAN, 0, 0, 0,
                                   NAN, NAN, 3,   -2,  5,   1,    NAN, 1,   2,   NAN, 3, 4};
   double largest[kRows] = {};
-  const LargestOfSeen<double, false> softmax{{.visible = {.rows = kRows,
-                                                          .heads = 1,
-                                                          .first_row = 0,
-                                                          .queries = kRows,
-                                                          .keys = kKeys,
-                                                          .causal = true,
-                                                          .lengths = nullptr},
+  const LargestOfSeen<double, false> softmax{{.visible = Causal(kRows, kKeys),
                                               .stride = kKeys,
                                               .scale = 1,
                                               .scores = scores,
@@ -38,13 +43,7 @@ TEST(AttentionRows, TheRunningSoftmaxIsAMonoid) {
   double scores[kRows * kKeys] = {1, NAN, NAN, NAN, -700, 700, NAN, NAN, 0, 0, 0, NAN, 3, -2, 5, 1};
   double largest[kRows] = {}, factor[kRows] = {};
   const SoftmaxOfSeen<double, false, double> softmax{{},
-                                                     {.visible = {.rows = kRows,
-                                                                  .heads = 1,
-                                                                  .first_row = 0,
-                                                                  .queries = kRows,
-                                                                  .keys = kKeys,
-                                                                  .causal = true,
-                                                                  .lengths = nullptr},
+                                                     {.visible = Causal(kRows, kKeys),
                                                       .stride = kKeys,
                                                       .scale = 1,
                                                       .scores = scores,
