@@ -72,16 +72,14 @@ class Conv2dLayer : public Layer {
                                Scratch(context));
   }
 
-  absl::Status Pack(int state, std::span<const Tensor> parts, Tensor opaque) const override {
-    if (state != kWeight) return Layer::Pack(state, parts, opaque);
-    GYRE_CHECK(parts.size() == 1);
-    return conv_->Pack(parts[0].data, opaque.data);
+  absl::Status Pack(int state, Tensor canonical, Tensor opaque) const override {
+    if (state != kWeight) return Layer::Pack(state, canonical, opaque);
+    return conv_->Pack(canonical.data, opaque.data);
   }
 
-  absl::Status Unpack(int state, Tensor opaque, std::span<const Tensor> parts) const override {
-    if (state != kWeight) return Layer::Unpack(state, opaque, parts);
-    GYRE_CHECK(parts.size() == 1);
-    return conv_->Unpack(opaque.data, parts[0].data);
+  absl::Status Unpack(int state, Tensor opaque, Tensor canonical) const override {
+    if (state != kWeight) return Layer::Unpack(state, opaque, canonical);
+    return conv_->Unpack(opaque.data, canonical.data);
   }
 
  private:

@@ -150,7 +150,7 @@ class Dense : public Layer {
     const WeightSlice& slice = slices_[index];
     state.name = absl::StrCat(weight.name, "/", index);
     state.shape = weight.shape.With(0, slice.count);
-    state.parts[0].shape = state.shape;
+    state.canonical = state.shape;
     state.slice = ParameterSlice{.of = weight.name,
                                  .first_row = slice.first,
                                  .all_rows = outputs_,

@@ -9,23 +9,25 @@
 
 namespace gyre {
 
-std::string CanonicalName(const Parameter& parameter, const CanonicalPart& part,
-                          absl::string_view suffix) {
+std::string CanonicalName(const Parameter& parameter, absl::string_view suffix) {
   const std::optional<ParameterSlice>& slice = parameter.spec.slice;
   if (slice && suffix.empty()) return absl::StrCat(parameter.layer, ".", slice->of);
-  return absl::StrCat(parameter.name(), part.name.empty() ? "" : ".", part.name, suffix);
+  return absl::StrCat(parameter.name(), suffix);
 }
 
-Shape CanonicalShape(const Parameter& parameter, const CanonicalPart& part,
-                     absl::string_view suffix) {
-  const std::optional<ParameterSlice>& slice = parameter.spec.slice;
-  return slice && suffix.empty() ? part.shape.With(0, slice->all_rows) : part.shape;
+Shape CanonicalShape(const Parameter& parameter, absl::string_view suffix) {
+  const StateSpec& spec = parameter.spec;
+  return spec.slice && suffix.empty() ? spec.canonical.With(0, spec.slice->all_rows)
+                                      : spec.canonical;
 }
 
 namespace {
 
-bool StoredCanonically(const Parameter& parameter) {
-  return parameter.spec.layout.empty() && parameter.spec.parts.size() == 1;
+bool StoredCanonically(const Parameter& parameter) { return parameter.spec.layout.empty(); }
+
+// A tensor as files show it, at `data`.
+Tensor CanonicalTensor(const Parameter& parameter, void* data) {
+  return {data, parameter.spec.canonical, FileDType(parameter)};
 }
 
 Tensor StorageTensor(const Parameter& parameter, std::span<std::byte> storage) {
@@ -53,26 +55,23 @@ void SetByte(const Tensor& from, size_t byte, const Tensor& to) {
   });
 }
 
-// Parts <-> opaque storage, of FileDType.  A layer moves elements of the parameter's own type: of
-// one of 16 bits the bytes of an F32, one after another, each a number that 16 bits hold.
-absl::Status Move(const Parameter& parameter, std::span<const Tensor> parts, const Tensor& storage,
+// Canonical <-> opaque storage, of FileDType.  A layer moves elements of the parameter's own type:
+// of one of 16 bits the bytes of an F32, one after another, each a number that 16 bits hold.
+absl::Status Move(const Parameter& parameter, const Tensor& canonical, const Tensor& storage,
                   bool pack) {
-  const auto move = [&](std::span<const Tensor> some, const Tensor& opaque) {
-    return pack ? parameter.owner->Pack(parameter.state, some, opaque)
-                : parameter.owner->Unpack(parameter.state, opaque, some);
+  const auto move = [&](const Tensor& plain, const Tensor& opaque) {
+    return pack ? parameter.owner->Pack(parameter.state, plain, opaque)
+                : parameter.owner->Unpack(parameter.state, opaque, plain);
   };
   const DType dtype = parameter.spec.dtype;
-  if (FileDType(parameter) == dtype) return move(parts, storage);
+  if (FileDType(parameter) == dtype) return move(canonical, storage);
   HostTensors narrow;
-  std::vector<Tensor> narrow_parts;
-  for (const Tensor& part : parts) narrow_parts.push_back(narrow.Add("", part.shape, dtype));
+  const Tensor narrow_canonical = narrow.Add("", canonical.shape, dtype);
   const Tensor narrow_storage = narrow.Add("", storage.shape, dtype);
   for (size_t byte = 0; byte < sizeof(float); ++byte) {
-    for (size_t p = 0; pack && p < parts.size(); ++p) TakeByte(parts[p], byte, narrow_parts[p]);
-    if (!pack) TakeByte(storage, byte, narrow_storage);
-    RETURN_IF_ERROR(move(narrow_parts, narrow_storage));
-    for (size_t p = 0; !pack && p < parts.size(); ++p) SetByte(narrow_parts[p], byte, parts[p]);
-    if (pack) SetByte(narrow_storage, byte, storage);
+    TakeByte(pack ? canonical : storage, byte, pack ? narrow_canonical : narrow_storage);
+    RETURN_IF_ERROR(move(narrow_canonical, narrow_storage));
+    SetByte(pack ? narrow_storage : narrow_canonical, byte, pack ? storage : canonical);
   }
   return absl::OkStatus();
 }
@@ -119,41 +118,33 @@ size_t MasterBytes(const Parameter& parameter) {
 
 absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* storage) {
   const StateSpec& spec = parameter.spec;
-  const auto set = [&](const CanonicalPart& part, Tensor to) {
-    const int64_t before =
-        spec.slice ? spec.slice->first_row * part.shape.elements(1, part.shape.rank()) : 0;
-    Initialize(spec.initializer, RandomKey(seed, CanonicalName(parameter, part, "")), to, before);
+  const Shape& shape = spec.canonical;
+  const int64_t before = spec.slice ? spec.slice->first_row * shape.elements(1, shape.rank()) : 0;
+  const auto set = [&](const Tensor& to) {
+    Initialize(spec.initializer, RandomKey(seed, CanonicalName(parameter, "")), to, before);
   };
   if (StoredCanonically(parameter)) {
-    const Tensor whole{storage, spec.parts[0].shape, FileDType(parameter)};
+    const Tensor whole = CanonicalTensor(parameter, storage);
     GYRE_CHECK(whole.bytes() == MasterBytes(parameter));
-    set(spec.parts[0], whole);
+    set(whole);
     return absl::OkStatus();
   }
-  HostTensors tensors;
-  std::vector<Tensor> parts;
-  for (const CanonicalPart& part : spec.parts) {
-    parts.push_back(tensors.Add(part.name, part.shape, FileDType(parameter)));
-    set(part, parts.back());
-  }
+  HostTensors memory;
+  const Tensor canonical = memory.Add("", shape, FileDType(parameter));
+  set(canonical);
   const std::span<std::byte> opaque(static_cast<std::byte*>(storage), MasterBytes(parameter));
-  return Move(parameter, parts, StorageTensor(parameter, opaque), /*pack=*/true);
+  return Move(parameter, canonical, StorageTensor(parameter, opaque), /*pack=*/true);
 }
 
 absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> storage,
                              absl::string_view suffix, HostTensors& to) {
+  const std::string name = CanonicalName(parameter, suffix);
   if (StoredCanonically(parameter)) {
-    const CanonicalPart& whole = parameter.spec.parts[0];
-    to.tensors.push_back({CanonicalName(parameter, whole, suffix),
-                          {storage.data(), whole.shape, FileDType(parameter)}});
+    to.tensors.push_back({name, CanonicalTensor(parameter, storage.data())});
     return absl::OkStatus();
   }
-  std::vector<Tensor> parts;
-  for (const CanonicalPart& part : parameter.spec.parts) {
-    parts.push_back(
-        to.Add(CanonicalName(parameter, part, suffix), part.shape, FileDType(parameter)));
-  }
-  return Move(parameter, parts, StorageTensor(parameter, storage), /*pack=*/false);
+  const Tensor canonical = to.Add(name, parameter.spec.canonical, FileDType(parameter));
+  return Move(parameter, canonical, StorageTensor(parameter, storage), /*pack=*/false);
 }
 
 absl::Status UnpackValue(const Parameter& parameter, std::span<std::byte> storage,
@@ -192,17 +183,12 @@ void JoinSlices(HostTensors& tensors) {
 }
 
 size_t UnpackedBytes(const Parameter& parameter) {
-  if (StoredCanonically(parameter)) return 0;
-  size_t bytes = 0;
-  for (const CanonicalPart& part : parameter.spec.parts) {
-    bytes += Tensor{nullptr, part.shape, FileDType(parameter)}.bytes();
-  }
-  return bytes;
+  return StoredCanonically(parameter) ? 0 : CanonicalTensor(parameter, nullptr).bytes();
 }
 
-absl::Status CheckStored(const Parameter& parameter, const CanonicalPart& part,
-                         absl::string_view suffix, const Tensor* stored) {
-  const std::string name = CanonicalName(parameter, part, suffix);
+absl::Status CheckStored(const Parameter& parameter, absl::string_view suffix,
+                         const Tensor* stored) {
+  const std::string name = CanonicalName(parameter, suffix);
   if (stored == nullptr) {
     return absl::NotFoundError(
         absl::StrFormat("it holds no tensor \"%s\", so it belongs to another %s", name,
@@ -212,7 +198,7 @@ absl::Status CheckStored(const Parameter& parameter, const CanonicalPart& part,
                                                   "that kept the weight whole: start from it "
                                                   "by --weights"));
   }
-  const Shape expected = CanonicalShape(parameter, part, suffix);
+  const Shape expected = CanonicalShape(parameter, suffix);
   if (stored->shape == expected && stored->dtype == FileDType(parameter)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
       "its tensor \"%s\" is %s %s, the net expects %s %s, so it belongs to another net or "
@@ -224,25 +210,21 @@ absl::Status CheckStored(const Parameter& parameter, const CanonicalPart& part,
 absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
                                                      const TensorFile& from,
                                                      absl::string_view suffix) {
-  std::vector<Tensor> parts;
-  for (const CanonicalPart& part : parameter.spec.parts) {
-    const std::string name = CanonicalName(parameter, part, suffix);
-    const Tensor* tensor = from.Find(name);
-    if (tensor == nullptr) RETURN_IF_ERROR(from.CheckReadable(name));
-    RETURN_IF_ERROR(CheckStored(parameter, part, suffix, tensor));
-    parts.push_back({tensor->data, part.shape, tensor->dtype});
-    if (parameter.spec.slice && suffix.empty()) {
-      const auto row = static_cast<int64_t>(parts.back().bytes()) / part.shape[0];
-      parts.back().data =
-          static_cast<std::byte*>(tensor->data) + parameter.spec.slice->first_row * row;
-    }
+  const std::string name = CanonicalName(parameter, suffix);
+  const Tensor* stored = from.Find(name);
+  if (stored == nullptr) RETURN_IF_ERROR(from.CheckReadable(name));
+  RETURN_IF_ERROR(CheckStored(parameter, suffix, stored));
+  Tensor canonical = CanonicalTensor(parameter, stored->data);
+  if (parameter.spec.slice && suffix.empty()) {
+    const auto row = static_cast<int64_t>(canonical.bytes()) / canonical.shape[0];
+    canonical.data = static_cast<std::byte*>(stored->data) + parameter.spec.slice->first_row * row;
   }
   std::vector<std::byte> storage(MasterBytes(parameter));
   if (StoredCanonically(parameter)) {
-    std::memcpy(storage.data(), parts[0].data, storage.size());
+    std::memcpy(storage.data(), canonical.data, storage.size());
     return storage;
   }
-  RETURN_IF_ERROR(Move(parameter, parts, StorageTensor(parameter, storage), /*pack=*/true));
+  RETURN_IF_ERROR(Move(parameter, canonical, StorageTensor(parameter, storage), /*pack=*/true));
   return storage;
 }
 

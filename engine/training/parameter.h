@@ -33,13 +33,11 @@ struct Parameter {
 // Converts numbers between real types, each rounded once.
 std::vector<std::byte> ToType(std::span<const std::byte> bytes, DType from, DType to);
 
-// The name in files of a part of a parameter.  `suffix` is an optimizer slot's (".momentum") or "".
-// The slices of one parameter share a name for values, but not for slots.
-std::string CanonicalName(const Parameter& parameter, const CanonicalPart& part,
-                          absl::string_view suffix);
+// The name of a parameter in files.  `suffix` is an optimizer slot's (".momentum") or "".  The
+// slices of one parameter share a name for values, but not for slots.
+std::string CanonicalName(const Parameter& parameter, absl::string_view suffix);
 // The shape of the tensor of that name.
-Shape CanonicalShape(const Parameter& parameter, const CanonicalPart& part,
-                     absl::string_view suffix);
+Shape CanonicalShape(const Parameter& parameter, absl::string_view suffix);
 
 // The type in files.  For 16 bits it is F32, the type of the master.
 inline DType FileDType(const Parameter& parameter) { return AccumulateDType(parameter.spec.dtype); }
@@ -71,8 +69,8 @@ size_t MasterBytes(const Parameter& parameter);
 // and the names.  A slice has the values of its range in the whole parameter.
 absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* storage);
 
-// Appends the canonical tensors of such storage, of FileDType, with `suffix` in their names.
-// A tensor points into the storage if that is canonical.
+// Appends the canonical tensor of such storage, of FileDType, with `suffix` in its name.  It points
+// into the storage if that is canonical.
 absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> storage,
                              absl::string_view suffix, HostTensors& to);
 // Likewise from storage of the parameter's own type, which is widened to FileDType.
@@ -82,11 +80,11 @@ absl::Status UnpackValue(const Parameter& parameter, std::span<std::byte> storag
 void JoinSlices(HostTensors& tensors);
 // Host memory of UnpackParameter beside the storage.
 size_t UnpackedBytes(const Parameter& parameter);
-// Checks a tensor of a file, or its header, against a part.  `stored` is null if the file lacks it.
+// Checks a tensor of a file, or its header.  `stored` is null if the file lacks it.
 // Errors: NotFound, or InvalidArgument for another shape or dtype.  Both name the tensor and tell
 // that the file is of another net.
-absl::Status CheckStored(const Parameter& parameter, const CanonicalPart& part,
-                         absl::string_view suffix, const Tensor* stored);
+absl::Status CheckStored(const Parameter& parameter, absl::string_view suffix,
+                         const Tensor* stored);
 // The storage of a parameter from a file.  Errors: those of CheckStored and CheckReadable.
 absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
                                                      const TensorFile& from,

@@ -174,14 +174,13 @@ absl::StatusOr<StateSpec> MakeParameter(std::string name, const Shape& shape,
   auto initializer = MakeInitializer(config.initializer(), fallback);
   if (!initializer.ok()) return Annotate(initializer.status(), name);
   const StateSpec* first = FindState(input.same_parameters_as, name);
-  if (first != nullptr && first->parts.size() == 1 && !(first->parts[0].shape == shape)) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: expected the shape %s, got %s", name,
-                                                      first->parts[0].shape.ToString(),
-                                                      shape.ToString()));
+  if (first != nullptr && !(first->canonical == shape)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: expected the shape %s, got %s", name, first->canonical.ToString(), shape.ToString()));
   }
   StateSpec state =
       MakeState(std::move(name), StateKind::kParameter, shape, input.compute, kRead, backward);
-  state.parts = {CanonicalPart{"", shape}};
+  state.canonical = shape;
   state.initializer = *initializer;
   state.learning_rate_multiplier = config.learning_rate_multiplier();
   state.decay_multiplier = config.decay_multiplier();
@@ -192,7 +191,7 @@ absl::StatusOr<StateSpec> MakeParameter(std::string name, const Shape& shape,
 StateSpec MakeBuffer(std::string name, const Shape& shape, DType dtype, double value,
                      uint8_t forward) {
   StateSpec state = MakeState(std::move(name), StateKind::kBuffer, shape, dtype, forward, kNone);
-  state.parts = {CanonicalPart{"", shape}};
+  state.canonical = shape;
   state.initializer.value = value;
   return state;
 }

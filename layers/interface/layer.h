@@ -34,12 +34,6 @@ enum class StateKind : uint8_t {
 
 enum Access : uint8_t { kNone = 0, kRead = 1, kWrite = 2 };
 
-// A component of an opaque parameter as files show it, such as (O,I,H,W) or one gate.
-struct CanonicalPart {
-  std::string name;  // empty if it is the only one
-  Shape shape;
-};
-
 // A state's slice of a parameter that is split along its first axis.
 struct ParameterSlice {
   std::string of;  // the parameter's name; files show the whole parameter
@@ -55,8 +49,8 @@ struct StateSpec {
   size_t bytes = 0;    // size if opaque (packed weights, a vendor's reserve); 0: shape x dtype
   std::string layout;  // tag of an opaque layout; part of the plan hash, so equal on all ranks
   uint8_t forward = kNone, backward = kNone;  // Access; without it the state is not bound
-  std::vector<CanonicalPart> parts;           // kParameter, kBuffer: see Layer::Pack
-  Initializer initializer;                    // kParameter, kBuffer
+  Shape canonical;          // kParameter, kBuffer: as files show it, such as (O,I,H,W)
+  Initializer initializer;  // kParameter, kBuffer
   double learning_rate_multiplier = 1, decay_multiplier = 1;  // kParameter
   // kParameter: parameters of one name share values, and the net adds gradients.  "": LAYER.NAME.
   std::string shared_name = {};
@@ -171,10 +165,10 @@ class Layer {
   virtual absl::StatusOr<LayerSpec> Infer(const InferInput& input) = 0;
   virtual absl::Status Forward(const LayerContext& context) const = 0;
   virtual absl::Status Backward(const LayerContext& context) const = 0;
-  // Convert a parameter or buffer between its parts and its opaque bytes, in host memory, on the
-  // calling thread.  The default copies the one part of a state without an opaque layout.
-  virtual absl::Status Pack(int state, std::span<const Tensor> parts, Tensor opaque) const;
-  virtual absl::Status Unpack(int state, Tensor opaque, std::span<const Tensor> parts) const;
+  // Convert a parameter or buffer between its canonical and its opaque form, in host memory, on the
+  // calling thread.  The default copies a state without an opaque layout.
+  virtual absl::Status Pack(int state, Tensor canonical, Tensor opaque) const;
+  virtual absl::Status Unpack(int state, Tensor opaque, Tensor canonical) const;
 };
 
 // One pass of a layer on each of its ranks.  Calls run(phase) for each of `phases`, and then

@@ -105,7 +105,7 @@ TEST(Conv2d, DeclaresParameters) {
   const StateSpec& weight = result.spec.states[2];
   EXPECT_TRUE(result.spec.applied_activation);
   EXPECT_EQ(weight.name, "weight");
-  EXPECT_EQ(weight.parts[0].shape, (Shape{6, 2, 3, 5}));
+  EXPECT_EQ(weight.canonical, (Shape{6, 2, 3, 5}));
   EXPECT_EQ(weight.initializer.kind, Initializer::Kind::kXavier);
   EXPECT_EQ(weight.initializer.fan_in, 2 * 15);
   EXPECT_EQ(weight.initializer.fan_out, 3 * 15);
@@ -167,7 +167,7 @@ TEST(Conv1d, Contract) {
 TEST(Conv1d, DeclaresPyTorchsWeight) {
   const RunResult result =
       Ran({"conv1d { filters: 6 kernel: 5 groups: 2 }", {Distinct({1, 3, 8, 4}, 1)}});
-  EXPECT_EQ(result.spec.states[2].parts[0].shape, (Shape{6, 2, 5}));
+  EXPECT_EQ(result.spec.states[2].canonical, (Shape{6, 2, 5}));
   EXPECT_EQ(result.spec.states[2].initializer.fan_in, 2 * 5);
   EXPECT_EQ(result.spec.states[2].initializer.fan_out, 3 * 5);
   EXPECT_TRUE(result.spec.applied_activation);

@@ -93,30 +93,14 @@ TEST(Layer, AStatisticIsSummedOnceAfterItsPhase) {
   EXPECT_EQ(of_rank[1], of_rank[0]);
 }
 
-TEST(Layer, PackAndUnpackCopyTheOnlyPart) {
+TEST(Layer, PackAndUnpackCopyAPlainState) {
   std::array<float, 3> canonical = {1, 2, 3}, opaque = {}, back = {};
   const auto view = [](std::array<float, 3>& x) { return Tensor{x.data(), Shape{3}, DType::kF32}; };
   const Plain layer;
-  const std::array<Tensor, 1> from = {view(canonical)}, to = {view(back)};
-  ASSERT_TRUE(layer.Pack(2, from, view(opaque)).ok());
-  ASSERT_TRUE(layer.Unpack(2, view(opaque), to).ok());
+  ASSERT_TRUE(layer.Pack(2, view(canonical), view(opaque)).ok());
+  ASSERT_TRUE(layer.Unpack(2, view(opaque), view(back)).ok());
   EXPECT_EQ(opaque, canonical);
   EXPECT_EQ(back, canonical);
-}
-
-TEST(Layer, PackRefusesOtherParts) {
-  std::array<float, 4> memory = {};
-  const Plain layer;
-  const Tensor three{memory.data(), Shape{3}, DType::kF32};
-  const Tensor four{memory.data(), Shape{4}, DType::kF32};
-  const Tensor integers{memory.data(), Shape{3}, DType::kI32};
-  const std::array<Tensor, 2> two = {three, three};
-  EXPECT_EQ(layer.Pack(2, two, three),
-            absl::InvalidArgumentError("state 2 is one part of 12 bytes of F32, got 2 parts, the "
-                                       "first of 12 bytes of F32"));
-  EXPECT_FALSE(layer.Pack(2, {}, three).ok());
-  EXPECT_FALSE(layer.Pack(2, std::span(&four, 1), three).ok());
-  EXPECT_FALSE(layer.Unpack(2, three, std::span(&integers, 1)).ok());
 }
 
 }  // namespace

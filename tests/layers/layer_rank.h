@@ -192,12 +192,11 @@ class LayerRank {
     Slot& slot = gradient ? Gradient(i) : State(i);
     RETURN_IF_ERROR(slot.Download());
     const StateSpec& state = spec_.states[i];
-    std::vector<std::byte> canonical(static_cast<size_t>(state.parts[0].shape.elements()) *
+    std::vector<std::byte> canonical(static_cast<size_t>(state.canonical.elements()) *
                                      SizeOf(state.dtype));
-    const Tensor part{canonical.data(), state.parts[0].shape, state.dtype};
     RETURN_IF_ERROR(layer_->Unpack(static_cast<int>(i), {slot.host(), state.shape, state.dtype},
-                                   std::span(&part, 1)));
-    return ToDoubles(canonical.data(), part.shape, part.dtype);
+                                   {canonical.data(), state.canonical, state.dtype}));
+    return ToDoubles(canonical.data(), state.canonical, state.dtype);
   }
   absl::StatusOr<Fault> TheFault() {
     RETURN_IF_ERROR(fault_.Download());
@@ -280,13 +279,12 @@ class LayerRank {
     for (size_t i = 0; i < spec_.states.size(); ++i) {
       const StateSpec& state = spec_.states[i];
       if (state.kind != StateKind::kParameter) continue;
-      GYRE_CHECK(state.parts.size() == 1);
       const Doubles values =
-          given.empty() ? Distinct(state.parts[0].shape, 100 + i, 1).values : given[parameter];
+          given.empty() ? Distinct(state.canonical, 100 + i, 1).values : given[parameter];
       ++parameter;
       std::vector<std::byte> canonical = ToBytes(values, state.dtype);
-      const Tensor part{canonical.data(), state.parts[0].shape, state.dtype};
-      RETURN_IF_ERROR(layer_->Pack(static_cast<int>(i), std::span(&part, 1),
+      RETURN_IF_ERROR(layer_->Pack(static_cast<int>(i),
+                                   {canonical.data(), state.canonical, state.dtype},
                                    {State(i).host(), state.shape, state.dtype}));
       RETURN_IF_ERROR(State(i).Upload());
     }

@@ -41,7 +41,7 @@ TEST_P(ModelsTest, HasTheParametersOfItsSource) {
   int64_t parameters = 0, weights = 0;
   for (const Parameter& parameter : plan->parameters.all()) {
     if (parameter.spec.kind != StateKind::kParameter) continue;  // running statistics
-    parameters += parameter.spec.parts[0].shape.elements();
+    parameters += parameter.spec.canonical.elements();
     const std::optional<ParameterSlice>& slice = parameter.spec.slice;
     weights += parameter.spec.name == "weight" || (slice && slice->first_row == 0) ? 1 : 0;
   }

@@ -238,9 +238,7 @@ absl::Status CheckFiniteTensors(std::span<const NamedTensor> tensors) {
 
 std::string Model::Unknown(const TensorFile& weights) const {
   std::set<std::string> known;
-  for (const Parameter& p : plan_.parameters.all()) {
-    for (const CanonicalPart& part : p.spec.parts) known.insert(CanonicalName(p, part, ""));
-  }
+  for (const Parameter& p : plan_.parameters.all()) known.insert(CanonicalName(p, ""));
   std::vector<std::string> unknown;
   const auto check = [&](const std::string& name) {
     if (!known.contains(name)) unknown.push_back(absl::StrCat("\"", name, "\""));
@@ -261,9 +259,7 @@ absl::Status Model::LoadSome(Stream& stream, const TensorFile& weights) {
   ReleaseHomes();
   const std::span<const Parameter> all = plan_.parameters.all();
   for (size_t i = 0; i < all.size(); ++i) {
-    const bool found = std::ranges::any_of(all[i].spec.parts, [&](const CanonicalPart& part) {
-      return weights.Find(CanonicalName(all[i], part, "")) != nullptr;
-    });
+    const bool found = weights.Find(CanonicalName(all[i], "")) != nullptr;
     if (found) RETURN_IF_ERROR(LoadParameter(stream, i, weights));
   }
   return ValuesWritten();
@@ -296,11 +292,8 @@ absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFiles& opt
     const size_t element = SizeOf(FileDType(parameter));
     for (int kind = 0; kind < plan_.train->slots.kinds(); ++kind) {
       const std::string suffix = absl::StrCat(".", plan_.train->slots.names[kind]);
-      std::vector<std::string> names;
-      for (const CanonicalPart& part : parameter.spec.parts) {
-        names.push_back(CanonicalName(parameter, part, suffix));
-      }
-      ASSIGN_OR_RETURN(const TensorFile read, optimizer.Read(names));
+      const std::string name = CanonicalName(parameter, suffix);
+      ASSIGN_OR_RETURN(const TensorFile read, optimizer.Read({&name, 1}));
       ASSIGN_OR_RETURN(const std::vector<std::byte> value, PackParameter(parameter, read, suffix));
       const auto bytes = std::span(value).subspan(range.begin * element, range.count * element);
       RETURN_IF_ERROR(SetSlot(stream, bucket, kind, range.at - own.begin, bytes));
@@ -458,22 +451,14 @@ absl::StatusOr<std::string> Model::Sha256OfWeights(Stream& stream) const {
   const std::span<const Parameter> all = plan_.parameters.all();
   // By name in files; those of pieces, in order.
   std::multimap<std::string, size_t> parameter_of;
-  for (size_t i = 0; i < all.size(); ++i) {
-    for (const CanonicalPart& part : all[i].spec.parts) {
-      parameter_of.emplace(CanonicalName(all[i], part, ""), i);
-    }
-  }
+  for (size_t i = 0; i < all.size(); ++i) parameter_of.emplace(CanonicalName(all[i], ""), i);
   Sha256Digest digest;
   Storage storage;
-  HostTensors value;
-  size_t read = all.size();  // the parameter whose value it is
   for (const auto& [name, index] : parameter_of) {
-    if (std::exchange(read, index) != index) {
-      value = HostTensors();  // first, for there may not be room for both
-      RETURN_IF_ERROR(ReadValue(stream, index, storage, value));
-    }
-    const Tensor& part = std::ranges::find(value.tensors, name, &NamedTensor::name)->tensor;
-    digest.Add({static_cast<const char*>(part.data), part.bytes()});
+    HostTensors value;
+    RETURN_IF_ERROR(ReadValue(stream, index, storage, value));
+    const Tensor& tensor = value.tensors.front().tensor;
+    digest.Add({static_cast<const char*>(tensor.data), tensor.bytes()});
   }
   return digest.Hex();
 }

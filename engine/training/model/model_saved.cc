@@ -104,30 +104,24 @@ size_t ModelPlan::checkpoint_bytes() const {
 absl::Status CheckLoad(const ModelPlan& plan, const TensorFile& weights,
                        const TensorFiles* optimizer) {
   for (const Parameter& parameter : plan.parameters.all()) {
-    for (const CanonicalPart& part : parameter.spec.parts) {
-      const std::string name = CanonicalName(parameter, part, "");
-      const Tensor* const stored = weights.Find(name);
-      if (stored == nullptr) RETURN_IF_ERROR(weights.CheckReadable(name));
-      RETURN_IF_ERROR(CheckStored(parameter, part, "", stored));
-      if (parameter.spec.slice && parameter.spec.slice->first_row > 0) continue;  // seen already
-      const NamedTensor read = {name, *stored};
-      RETURN_IF_ERROR(CheckFiniteTensors({&read, 1}));
-    }
+    const std::string name = CanonicalName(parameter, "");
+    const Tensor* const stored = weights.Find(name);
+    if (stored == nullptr) RETURN_IF_ERROR(weights.CheckReadable(name));
+    RETURN_IF_ERROR(CheckStored(parameter, "", stored));
+    if (parameter.spec.slice && parameter.spec.slice->first_row > 0) continue;  // seen already
+    const NamedTensor read = {name, *stored};
+    RETURN_IF_ERROR(CheckFiniteTensors({&read, 1}));
   }
   if (optimizer == nullptr) return absl::OkStatus();
   for (const BucketedGradient& gradient : plan.train->order.gradients) {
     const Parameter& parameter = plan.parameters.all()[gradient.parameter];
     for (int kind = 0; kind < plan.train->slots.kinds(); ++kind) {
       const std::string suffix = absl::StrCat(".", plan.train->slots.names[kind]);
-      for (const CanonicalPart& part : parameter.spec.parts) {
-        const auto entry = optimizer->entries().find(CanonicalName(parameter, part, suffix));
-        Tensor stored;
-        if (entry != optimizer->entries().end()) {
-          stored = {nullptr, entry->second.shape, entry->second.dtype};
-        }
-        RETURN_IF_ERROR(CheckStored(parameter, part, suffix,
-                                    entry == optimizer->entries().end() ? nullptr : &stored));
-      }
+      const auto entry = optimizer->entries().find(CanonicalName(parameter, suffix));
+      const bool there = entry != optimizer->entries().end();
+      Tensor stored;
+      if (there) stored = {nullptr, entry->second.shape, entry->second.dtype};
+      RETURN_IF_ERROR(CheckStored(parameter, suffix, there ? &stored : nullptr));
     }
   }
   return absl::OkStatus();

@@ -58,10 +58,7 @@ using Wanted = std::map<std::string, Tensor>;
 Wanted WantedBy(const ParameterSet& parameters) {
   Wanted expected;
   for (const Parameter& p : parameters.all()) {
-    for (const CanonicalPart& part : p.spec.parts) {
-      expected.emplace(CanonicalName(p, part, ""),
-                       Tensor{nullptr, CanonicalShape(p, part, ""), FileDType(p)});
-    }
+    expected.emplace(CanonicalName(p, ""), Tensor{nullptr, CanonicalShape(p, ""), FileDType(p)});
   }
   return expected;
 }

@@ -127,12 +127,6 @@ std::string MemoryText(const PlanSummary& plan) {
 
 std::vector<LayerRow> LayerRows(const ModelPlan& plan) {
   const NetSpec& net = plan.train->spec;
-  const auto elements_of = [](const Parameter& parameter) {
-    int64_t elements = 0;
-    if (parameter.spec.kind != StateKind::kParameter) return elements;  // a buffer
-    for (const CanonicalPart& part : parameter.spec.parts) elements += part.shape.elements();
-    return elements;
-  };
   std::vector<LayerRow> rows;
   for (const NetNode& node : net.nodes) {
     LayerRow& row = rows.emplace_back(LayerRow{.layer = node.config->name(),
@@ -140,9 +134,12 @@ std::vector<LayerRow> LayerRows(const ModelPlan& plan) {
                                                .output = ShapesOf(net, node),
                                                .forward_flops = node.spec.forward_flops});
     for (int p : node.parameters) {
-      if (p < 0 || plan.parameters.all()[p].layer != node.config->name())
-        continue;  // another's, too
-      row.parameters += elements_of(plan.parameters.all()[p]);
+      if (p < 0) continue;
+      const Parameter& parameter = plan.parameters.all()[p];
+      const bool own = parameter.layer == node.config->name();  // or another's, too
+      if (own && parameter.spec.kind == StateKind::kParameter) {
+        row.parameters += parameter.spec.canonical.elements();
+      }
     }
     if (node.backward) row.backward_flops = node.spec.backward_flops;
   }

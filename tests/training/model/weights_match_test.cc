@@ -28,7 +28,7 @@ ParameterSet Net(const std::vector<std::string>& layers) {
       parameter.spec.name = state;
       parameter.spec.kind = StateKind::kParameter;
       parameter.spec.shape = shape;
-      parameter.spec.parts = {{"", shape}};
+      parameter.spec.canonical = shape;
       parameters.Add(std::move(parameter));
     }
   }

@@ -49,7 +49,7 @@ absl::Status CheckShared(const NetNode& node, const Parameter& mine, const Param
         absl::StrFormat("%s and %s are both \"%s\"; a layer's own parameters cannot be one", b.name,
                         a.name, a.shared_name));
   }
-  const std::string shapes[] = {a.parts[0].shape.ToString(), b.parts[0].shape.ToString()};
+  const std::string shapes[] = {a.canonical.ToString(), b.canonical.ToString()};
   if (shapes[0] != shapes[1]) return refuse("shape", shapes[0], shapes[1]);
   if (a.dtype != b.dtype) {
     return refuse("precision", std::string(DTypeName(a.dtype)), std::string(DTypeName(b.dtype)));
@@ -80,12 +80,12 @@ absl::Status CheckSameSize(const StateSpec& state, const StateSpec& first) {
                         state.name, first.shape.ToString(), DTypeName(first.dtype),
                         state.shape.ToString(), DTypeName(state.dtype)));
   }
-  if (state.layout != first.layout || state.parts[0].shape != first.parts[0].shape) {
+  if (state.layout != first.layout || state.canonical != first.canonical) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s is \"%s\" of the training net, but has the shape %s and storage \"%s\" there, %s and "
         "\"%s\" here; give it the same in both phases",
-        state.name, state.shared_name, first.parts[0].shape.ToString(), first.layout,
-        state.parts[0].shape.ToString(), state.layout));
+        state.name, state.shared_name, first.canonical.ToString(), first.layout,
+        state.canonical.ToString(), state.layout));
   }
   return absl::OkStatus();
 }
