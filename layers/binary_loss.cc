@@ -10,7 +10,6 @@
 
 #include <cmath>
 
-#include "absl/strings/str_format.h"
 #include "engine/runtime/elementary.h"
 #include "layers/common/global_mean.h"
 
@@ -209,18 +208,10 @@ class BinaryLoss : public Layer {
 
 template <bool kBySample = false, typename Formula, typename Config>
 absl::StatusOr<std::unique_ptr<Layer>> Create(Formula formula, const Config& config) {
-  RETURN_IF_ERROR(CheckLossWeight(config.loss_weight()));
-  if (!std::isfinite(config.positive_weight()) || config.positive_weight() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("positive_weight: expected 0 or more, got %g", config.positive_weight()));
-  }
+  RETURN_IF_ERROR(CheckNotNegative("loss_weight", config.loss_weight()));
+  RETURN_IF_ERROR(CheckNotNegative("positive_weight", config.positive_weight()));
   return std::make_unique<BinaryLoss<Formula, kBySample>>(
       formula, config.loss_weight(), config.positive_weight(), IgnoredOf(config));
-}
-
-absl::Status CheckMargin(double margin) {
-  if (std::isfinite(margin) && margin >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat("margin: expected 0 or more, got %g", margin));
 }
 
 }  // namespace
@@ -231,12 +222,12 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateBinaryCrossEntropy(
 }
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateBinaryHinge(const BinaryHingeConfig& config) {
-  RETURN_IF_ERROR(CheckMargin(config.margin()));
+  RETURN_IF_ERROR(CheckNotNegative("margin", config.margin()));
   return Create(ByHinge{config.margin()}, config);
 }
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateMaxHinge(const MaxHingeConfig& config) {
-  RETURN_IF_ERROR(CheckMargin(config.margin()));
+  RETURN_IF_ERROR(CheckNotNegative("margin", config.margin()));
   return Create</*kBySample=*/true>(ByHinge{config.margin()}, config);
 }
 

@@ -2,7 +2,6 @@
 // 1 / (1 - rate) (dropped.h).  Otherwise it is the identity, as a view.
 // x, y: any shape, samples along any axis.
 
-#include "absl/strings/str_format.h"
 #include "layers/common/dropped.h"
 #include "layers/interface/infer.h"
 
@@ -63,12 +62,8 @@ class Dropout : public Layer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateDropout(const DropoutConfig& config) {
-  const double rate = config.rate();
-  if (!(rate >= 0 && rate < 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("rate: expected at least 0 and below 1, got %g", rate));
-  }
-  return std::make_unique<Dropout>(rate);
+  RETURN_IF_ERROR(CheckBelowOne("rate", config.rate()));
+  return std::make_unique<Dropout>(config.rate());
 }
 
 }  // namespace gyre

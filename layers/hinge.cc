@@ -7,9 +7,6 @@
 // Source: Weston & Watkins 1999, "Support vector machines for multi-class pattern recognition",
 // ESANN.
 
-#include <cmath>
-
-#include "absl/strings/str_format.h"
 #include "layers/common/global_mean.h"
 
 namespace gyre {
@@ -135,11 +132,8 @@ class Hinge : public Layer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateHinge(const HingeConfig& config) {
-  RETURN_IF_ERROR(CheckLossWeight(config.loss_weight()));
-  if (!std::isfinite(config.margin()) || config.margin() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("margin: expected 0 or more, got %g", config.margin()));
-  }
+  RETURN_IF_ERROR(CheckNotNegative("loss_weight", config.loss_weight()));
+  RETURN_IF_ERROR(CheckNotNegative("margin", config.margin()));
   return std::make_unique<Hinge>(config);
 }
 

@@ -165,12 +165,6 @@ class Lrn : public Layer {
   Rows rows_;
 };
 
-absl::Status CheckNumber(const char* field, double value, bool may_be_zero) {
-  if (std::isfinite(value) && (may_be_zero ? value >= 0 : value > 0)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat("%s: expected %s, got %g", field,
-                                                    may_be_zero ? "0 or more" : "above 0", value));
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateLrn(const LrnConfig& config) {
@@ -179,9 +173,11 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateLrn(const LrnConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrFormat("size: expected an odd number, got %d", config.size()));
   }
-  RETURN_IF_ERROR(CheckNumber("alpha", config.alpha(), /*may_be_zero=*/true));
-  RETURN_IF_ERROR(CheckNumber("beta", config.beta(), /*may_be_zero=*/true));
-  RETURN_IF_ERROR(CheckNumber("k", config.k(), /*may_be_zero=*/false));
+  RETURN_IF_ERROR(CheckNotNegative("alpha", config.alpha()));
+  RETURN_IF_ERROR(CheckNotNegative("beta", config.beta()));
+  if (!std::isfinite(config.k()) || config.k() <= 0) {
+    return absl::InvalidArgumentError(absl::StrFormat("k: expected above 0, got %g", config.k()));
+  }
   return std::make_unique<Lrn>(config);
 }
 

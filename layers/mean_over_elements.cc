@@ -201,7 +201,7 @@ class MeanOverElements : public Layer {
 
 template <typename Formula>
 absl::StatusOr<std::unique_ptr<Layer>> Create(Formula formula, double loss_weight) {
-  RETURN_IF_ERROR(CheckLossWeight(loss_weight));
+  RETURN_IF_ERROR(CheckNotNegative("loss_weight", loss_weight));
   return std::make_unique<MeanOverElements<Formula>>(formula, loss_weight);
 }
 

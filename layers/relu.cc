@@ -90,17 +90,13 @@ class Relu : public Layer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateRelu(const ReluConfig& config) {
-  const double slope = config.negative_slope();
   // A negative slope would make the sign of y useless, see above.
-  if (!std::isfinite(slope) || slope < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("negative_slope: expected 0 or more, got %g", slope));
-  }
+  RETURN_IF_ERROR(CheckNotNegative("negative_slope", config.negative_slope()));
   const double max = config.has_max() ? config.max() : std::numeric_limits<double>::quiet_NaN();
   if (config.has_max() && !(max > 0 && std::isfinite(max))) {
     return absl::InvalidArgumentError(absl::StrFormat("max: expected more than 0, got %g", max));
   }
-  return std::make_unique<Relu>(slope, max);
+  return std::make_unique<Relu>(config.negative_slope(), max);
 }
 
 }  // namespace gyre

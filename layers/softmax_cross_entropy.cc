@@ -128,13 +128,9 @@ class SoftmaxCrossEntropy : public Layer {
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateSoftmaxCrossEntropy(
     const SoftmaxCrossEntropyConfig& config) {
-  RETURN_IF_ERROR(CheckLossWeight(config.loss_weight()));
-  const double smoothing = config.label_smoothing();
-  if (!(smoothing >= 0 && smoothing < 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("label_smoothing: expected at least 0 and below 1, got %g", smoothing));
-  }
-  if (smoothing > 0 && (config.perplexity() || config.bits_per_character())) {
+  RETURN_IF_ERROR(CheckNotNegative("loss_weight", config.loss_weight()));
+  RETURN_IF_ERROR(CheckBelowOne("label_smoothing", config.label_smoothing()));
+  if (config.label_smoothing() > 0 && (config.perplexity() || config.bits_per_character())) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "label_smoothing: the mean of a smoothed loss has no %s; leave one of them out",
         config.perplexity() ? "perplexity" : "bits_per_character"));

@@ -110,10 +110,16 @@ absl::StatusOr<Rows> RowsOf(const InferInput& input, std::string_view name,
   return Rows{.count = shape.elements(0, last), .columns = shape[last]};
 }
 
-absl::Status CheckLossWeight(double weight) {
-  if (std::isfinite(weight) && weight >= 0) return absl::OkStatus();
+absl::Status CheckNotNegative(std::string_view field, double value) {
+  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("loss_weight: expected 0 or more, got %g", weight));
+      absl::StrFormat("%s: expected 0 or more, got %g", field, value));
+}
+
+absl::Status CheckBelowOne(std::string_view field, double value) {
+  if (value >= 0 && value < 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: expected at least 0 and below 1, got %g", field, value));
 }
 
 bool NeedsGradient(const InferInput& input, int index) {
@@ -155,14 +161,9 @@ StateSpec MakeBytes(std::string name, StateKind kind, size_t bytes, uint8_t forw
 absl::StatusOr<StateSpec> MakeParameter(std::string name, const Shape& shape,
                                         const ParameterConfig& config, const Initializer& fallback,
                                         const InferInput& input, uint8_t backward) {
-  for (const auto& [field, value] :
-       {std::pair("learning_rate_multiplier", config.learning_rate_multiplier()),
-        std::pair("decay_multiplier", config.decay_multiplier())}) {
-    if (!std::isfinite(value) || value < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s.%s: expected 0 or more, got %g", name, field, value));
-    }
-  }
+  RETURN_IF_ERROR(
+      CheckNotNegative(name + ".learning_rate_multiplier", config.learning_rate_multiplier()));
+  RETURN_IF_ERROR(CheckNotNegative(name + ".decay_multiplier", config.decay_multiplier()));
   if (!std::ranges::all_of(config.name(), [](unsigned char c) {
         return absl::ascii_isalnum(c) || c == '_' || c == '-';
       })) {

@@ -47,8 +47,9 @@ struct Rows {
 absl::StatusOr<Rows> RowsOf(const InferInput& input, std::string_view name,
                             std::string_view columns);
 
-// Checks that a loss's weight is finite and not negative.
-absl::Status CheckLossWeight(double weight);
+// Check that a number is finite and 0 or more, and that it is at least 0 and below 1.
+absl::Status CheckNotNegative(std::string_view field, double value);
+absl::Status CheckBelowOne(std::string_view field, double value);
 
 bool NeedsGradient(const InferInput& input, int index);
 

@@ -296,10 +296,7 @@ absl::Status Check(const RecurrentOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrFormat("layers: expected 1 to %d, got %d", kMostLayers, options.layers));
   }
-  if (!(options.dropout >= 0 && options.dropout < 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("dropout: expected at least 0 and below 1, got %g", options.dropout));
-  }
+  RETURN_IF_ERROR(CheckBelowOne("dropout", options.dropout));
   if (options.dropout > 0 && options.layers == 1) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "dropout: is between layers, and there is one; expected 0, got %g", options.dropout));
