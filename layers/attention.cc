@@ -71,7 +71,7 @@ class Attention : public Layer {
     spec.states.push_back(
         MakeOutput(input, input.inputs[0].With(2, plan_.columns), /*backward=*/kNone));
     const uint8_t access = kRead | kWrite;
-    const DType wide = plan_.compute == DType::kF64 ? DType::kF64 : DType::kF32;
+    const DType wide = AccumulateDType(plan_.compute);
     for (const char* name : {"largest", "factor"}) {
       spec.states.push_back(MakeState(name, StateKind::kSaved,
                                       Shape{plan_.samples, plan_.heads, plan_.queries}, wide,

@@ -112,9 +112,7 @@ class Concat : public Layer {
       slices_.Add(begin, shape[axis], shape.elements(axis + 1, shape.rank()));
       begin += shape[axis];
     }
-    spec.states.push_back(
-        MakeState("output", StateKind::kOutput, whole, input.compute, kWrite, kNone));
-    spec.states.back().batch_axis = BatchAxis(input, 0);
+    spec.states.push_back(MakeOutput(input, whole, kNone));
     const int count = static_cast<int>(input.inputs.size());
     for (int p = 0; p < count && slices_.AreViews(); ++p) {
       spec.aliases.push_back({.output = count,

@@ -231,7 +231,7 @@ class BatchNormLayer : public Layer {
   }
 
   absl::StatusOr<LayerSpec> Declare(const InferInput& input, const Shape& x) {
-    const DType accumulate = compute_ == DType::kF64 ? DType::kF64 : DType::kF32;
+    const DType accumulate = AccumulateDType(compute_);
     const Shape per_channel{channels_}, two{2, channels_};
     const uint8_t both = kRead | kWrite, in_backward = InBackward(input, kRead);
     const uint8_t buffer = train_ ? both : uint8_t{kRead};
@@ -244,14 +244,13 @@ class BatchNormLayer : public Layer {
                                    {.fan_in = channels_, .fan_out = channels_}, input, kNone));
     LayerSpec spec;
     spec.states = {MakeState("input", StateKind::kInput, x, compute_, kRead, in_backward),
-                   MakeState("output", StateKind::kOutput, x, compute_, kWrite, kNone),
+                   MakeOutput(input, x, kNone),
                    scale,
                    bias,
                    MakeBuffer("running_mean", per_channel, accumulate, 0, buffer),
                    MakeBuffer("running_variance", per_channel, accumulate, 1, buffer),
                    MakeState("coefficients", train_ ? StateKind::kSaved : StateKind::kScratch, two,
                              accumulate, both, in_backward)};
-    spec.states[kY].batch_axis = BatchAxis(input, kX);
     spec.applied_activation = spec.applied_backward = spec.cheap = true;
     if (library_ == nullptr) spec.aliases = {{.output = kY, .input = kX, .must = false}};
     const auto elements = static_cast<double>(x.elements());
@@ -273,10 +272,8 @@ class BatchNormLayer : public Layer {
     spec.states.push_back(MakeState("data_gradient", StateKind::kScratch, Shape{3, channels_},
                                     accumulate, kNone, both));
     spec.forward_phases = spec.backward_phases = phases_;
-    const size_t scratch = OnGpu(input, ReduceColumnsScratch<SumValues<float>>(rows_, channels_));
-    if (scratch > 0) {
-      scratch_ = AddState(spec, MakeBytes("scratch", StateKind::kScratch, scratch, both, both));
-    }
+    scratch_ = AddScratch(
+        spec, OnGpu(input, ReduceColumnsScratch<SumValues<float>>(rows_, channels_)), both, both);
     if (config_.synchronised()) {
       spec.states[kSums].summed_after = 0;
       spec.states[kGradientSums].summed_after_backward = 0;
@@ -312,7 +309,7 @@ class BatchNormLayer : public Layer {
       RETURN_IF_ERROR(
           ReduceColumns(stream, rows_, channels_,
                         SumValues<T>{{}, channels_, states[kX].as<T>(), states[kSums].as<double>()},
-                        Scratch(context)));
+                        context.data(scratch_)));
     }
     if (context.phase + 1 < phases_) return absl::OkStatus();
     const Coefficients<A> to = CoefficientsOf<A>(context);
@@ -344,10 +341,6 @@ class BatchNormLayer : public Layer {
     A* const coefficients = context.states[kCoefficients].as<A>();
     const A* const mean = context.states[train_ ? kMean : kRunningMean].as<A>();
     return {mean, coefficients, coefficients + channels_};
-  }
-
-  void* Scratch(const LayerContext& context) const {
-    return scratch_ < 0 ? nullptr : context.states[scratch_].data;
   }
 
   // f(the functor of what is done to the output).
@@ -386,7 +379,7 @@ class BatchNormLayer : public Layer {
                                                                sums,
                                                                Wanted<T>(gradients[kScale]),
                                                                Wanted<T>(gradients[kBias])},
-                                    Scratch(context)));
+                                    context.data(scratch_)));
     }
     if (context.phase + 1 < phases_ || !gradients[kX]) return absl::OkStatus();
     A* const by = states[kDataGradient].as<A>();

@@ -38,11 +38,8 @@ class Conv2dLayer : public Layer {
       unused_ = AddState(spec, MakeState("unused", StateKind::kScratch, Shape{conv.filters},
                                          conv.dtype, kNone, kWrite));
     }
-    if (conv_->scratch_bytes() > 0) {
-      const uint8_t access = kRead | kWrite;
-      scratch_ = AddState(spec, MakeBytes("scratch", StateKind::kScratch, conv_->scratch_bytes(),
-                                          access, InBackward(input, access)));
-    }
+    const uint8_t access = kRead | kWrite;
+    scratch_ = AddScratch(spec, conv_->scratch_bytes(), access, InBackward(input, access));
     spec.applied_activation = !HasBound(input);
     spec.forward_flops = conv.forward_flops();
     spec.backward_flops = (data_gradient + weight_gradient) * spec.forward_flops;
@@ -52,24 +49,24 @@ class Conv2dLayer : public Layer {
   absl::Status Forward(const LayerContext& context) const override {
     const std::span<const Tensor> states = context.states;
     return conv_->Forward(context.stream, states[kX].data, states[kWeight].data,
-                          bias_ < 0 ? nullptr : states[bias_].data, states[kY].data,
-                          Scratch(context));
+                          context.data(bias_), states[kY].data, context.data(scratch_));
   }
 
   absl::Status Backward(const LayerContext& context) const override {
     const std::span<const Tensor> gradients = context.gradients;
     const void* dy = gradients[kY].data;
     void* dbias = nullptr;
-    if (bias_ >= 0) dbias = unused_ < 0 ? gradients[bias_].data : context.states[unused_].data;
+    if (bias_ >= 0) dbias = unused_ < 0 ? gradients[bias_].data : context.data(unused_);
     if (gradients[kWeight]) {
       RETURN_IF_ERROR(conv_->BackwardWeights(context.stream, context.states[kX].data, dy,
-                                             gradients[kWeight].data, dbias, Scratch(context)));
+                                             gradients[kWeight].data, dbias,
+                                             context.data(scratch_)));
     } else if (bias_ >= 0 && gradients[bias_]) {
       RETURN_IF_ERROR(BackwardBias(context));
     }
     if (!gradients[kX]) return absl::OkStatus();
     return conv_->BackwardData(context.stream, dy, context.states[kWeight].data, gradients[kX].data,
-                               Scratch(context));
+                               context.data(scratch_));
   }
 
   absl::Status Pack(int state, Tensor canonical, Tensor opaque) const override {
@@ -155,10 +152,6 @@ class Conv2dLayer : public Layer {
       return ReduceColumns(context.stream, pixels_, dbias.elements(),
                            ColumnSum<T>{{}, dbias.elements(), dy.as<T>(), dbias.as<T>()});
     });
-  }
-
-  void* Scratch(const LayerContext& context) const {
-    return scratch_ < 0 ? nullptr : context.states[scratch_].data;
   }
 
   const Conv2dConfig config_;

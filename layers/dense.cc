@@ -60,11 +60,9 @@ class Dense : public Layer {
       bias_ = AddState(spec, std::move(bias));
     }
     const size_t sums = input.train && config_.use_bias() ? BiasScratch(input) : 0;
-    if (const size_t bytes = staged_bytes_ + std::max(sums, ScratchBytes()); bytes > 0) {
-      const uint8_t access = kRead | kWrite;
-      scratch_ = AddState(spec, MakeBytes("scratch", StateKind::kScratch, bytes, access,
-                                          InBackward(input, access)));
-    }
+    const uint8_t access = kRead | kWrite;
+    scratch_ = AddScratch(spec, staged_bytes_ + std::max(sums, ScratchBytes()), access,
+                          InBackward(input, access));
     spec.slices = spec.forward_phases = spec.backward_phases = static_cast<int>(slices_.size());
     spec.applied_activation = !HasBound(input);
     const double products = 2.0 * static_cast<double>(rows_) * static_cast<double>(inputs) *

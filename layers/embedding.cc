@@ -111,9 +111,8 @@ class Embedding : public Layer {
     LayerSpec spec;
     spec.states = {MakeState("indices", StateKind::kInput, x, DType::kI32, kRead,
                              InBackward(input, weight.trained() ? kRead : kNone)),
-                   MakeState("output", StateKind::kOutput, y, compute_, kWrite, kNone), weight};
+                   MakeOutput(input, y, kNone), weight};
     spec.states[kX].largest = config_.vocabulary() - 1;
-    spec.states[kY].batch_axis = axis;
     spec.states[kWeight].touched_rows = kX;
     spec.states[kWeight].lazy = config_.lazy();
     if (SizeOf(compute_) == 2) {
@@ -226,8 +225,7 @@ class PositionalEmbedding : public Layer {
                      MakeTable(config_.length(), width_, config_.weight(), input));
     LayerSpec spec;
     spec.states = {MakeState("input", StateKind::kInput, x, compute_, kRead, kNone),
-                   MakeState("output", StateKind::kOutput, x, compute_, kWrite, kNone), weight};
-    spec.states[kY].batch_axis = axis;
+                   MakeOutput(input, x, kNone), weight};
     spec.aliases = {{.output = kY, .input = kX, .must = false}};
     spec.forward_flops = static_cast<double>(x.elements());
     spec.backward_flops = weight.trained() ? spec.forward_flops : 0;

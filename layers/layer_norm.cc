@@ -133,7 +133,7 @@ class LayerNorm : public Layer {
     ASSIGN_OR_RETURN(const StateSpec bias,
                      MakeParameter("bias", channels, config_.bias(), zeros, input, kNone));
     // What an element is computed in, per row.
-    const DType wide = compute_ == DType::kF64 ? DType::kF64 : DType::kF32;
+    const DType wide = AccumulateDType(compute_);
     const bool reads = data_gradient || scale.trained() || bias.trained();
     const uint8_t read = reads ? InBackward(input, kRead) : static_cast<uint8_t>(kNone);
     const auto saved = [&](const char* name) {
@@ -151,10 +151,7 @@ class LayerNorm : public Layer {
         OnGpu(input, VisitReal(compute_, [&]<typename T>() {
                 return ReduceColumnsScratch<NormParameterGradients<T>>(rows_.count, rows_.columns);
               }));
-    if (sums_gradients && scratch > 0) {
-      scratch_ =
-          AddState(spec, MakeBytes("scratch", StateKind::kScratch, scratch, kNone, kRead | kWrite));
-    }
+    scratch_ = AddScratch(spec, sums_gradients ? scratch : 0, kNone, kRead | kWrite);
     // Two sums of differences and squares, then two products, a difference and a sum; backward
     // twice that.
     spec.forward_flops = 8 * static_cast<double>(shape.elements());
@@ -189,7 +186,7 @@ class LayerNorm : public Layer {
                                                                 dy.as<T>(),
                                                                 dscale ? dscale.as<T>() : nullptr,
                                                                 dbias ? dbias.as<T>() : nullptr},
-                                      scratch_ < 0 ? nullptr : context.states[scratch_].data));
+                                      context.data(scratch_)));
       }
       if (!dx) return absl::OkStatus();
       return TransformRows(

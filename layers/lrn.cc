@@ -104,9 +104,8 @@ class Lrn : public Layer {
     spec.states = {MakeState("input", StateKind::kInput, shape, compute_, kRead, read),
                    MakeOutput(input, shape, read)};
     if (saves_) {
-      spec.states.push_back(MakeState("inverse", StateKind::kSaved, shape,
-                                      compute_ == DType::kF64 ? DType::kF64 : DType::kF32, kWrite,
-                                      kRead));
+      spec.states.push_back(
+          MakeState("inverse", StateKind::kSaved, shape, AccumulateDType(compute_), kWrite, kRead));
     }
     // A square and a sum for each of the window, the power and a product; backward two products
     // and a sum, and three products and a difference.

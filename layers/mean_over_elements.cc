@@ -146,12 +146,10 @@ class MeanOverElements : public Layer {
     mean_.Declare(input,
                   static_cast<double>(input.global_batch) * static_cast<double>(sample_elements),
                   Formula::kSomeDoNot ? "elements from 0" : "", spec);
-    const size_t scratch =
-        OnGpu(input, ForEachRowScratch<SumOverTerms<ElementTerm<float, Formula>>>(1, elements_));
-    if (scratch > 0) {
-      scratch_ =
-          AddState(spec, MakeBytes("scratch", StateKind::kScratch, scratch, kRead | kWrite, kNone));
-    }
+    scratch_ = AddScratch(
+        spec,
+        OnGpu(input, ForEachRowScratch<SumOverTerms<ElementTerm<float, Formula>>>(1, elements_)),
+        kRead | kWrite, kNone);
     spec.loss_output = kMean;
     spec.loss_weight = loss_weight_;
     // A difference, a square and a sum; a difference and two products.  The other likewise.
@@ -162,12 +160,11 @@ class MeanOverElements : public Layer {
 
   absl::Status Forward(const LayerContext& context) const override {
     if (context.phase == 0) {
-      void* const scratch = scratch_ < 0 ? nullptr : context.states[scratch_].data;
       RETURN_IF_ERROR(VisitReal(compute_, [&]<typename T>() {
         return mean_.Sum(context, elements_,
                          ElementTerm<T, Formula>{formula_, context.states[kX].as<T>(),
                                                  context.states[kT].as<T>()},
-                         scratch);
+                         context.data(scratch_));
       }));
     }
     return mean_.Finish(context);

@@ -12,7 +12,7 @@
 namespace gyre {
 namespace {
 
-constexpr int kX = 0, kY = 1, kSavedState = 2;  // states; the last one only if there is any
+constexpr int kX = 0, kY = 1;  // states
 
 class Pool2dLayer : public Layer {
  public:
@@ -27,10 +27,9 @@ class Pool2dLayer : public Layer {
     spec.states = {MakeState("input", StateKind::kInput, x.shape, pool.dtype, kRead, kNone),
                    MakeOutput(input, y, kNone)};
     if (pool_->saved_bytes() > 0) {
-      spec.states.push_back(MakeBytes("saved", StateKind::kSaved, pool_->saved_bytes(), kWrite,
-                                      InBackward(input, kRead)));
+      saved_ = AddState(spec, MakeBytes("saved", StateKind::kSaved, pool_->saved_bytes(), kWrite,
+                                        InBackward(input, kRead)));
     }
-    has_saved_ = pool_->saved_bytes() > 0;
     spec.forward_flops = static_cast<double>(y.elements()) *
                          static_cast<double>(pool.window.kernel_h * pool.window.kernel_w);
     // The gradient of a maximum goes to one element, that of an average to the whole window.
@@ -41,12 +40,12 @@ class Pool2dLayer : public Layer {
 
   absl::Status Forward(const LayerContext& context) const override {
     return pool_->Forward(context.stream, context.states[kX].data, context.states[kY].data,
-                          Saved(context));
+                          context.data(saved_));
   }
 
   absl::Status Backward(const LayerContext& context) const override {
     if (!context.gradients[kX]) return absl::OkStatus();
-    return pool_->Backward(context.stream, context.gradients[kY].data, Saved(context),
+    return pool_->Backward(context.stream, context.gradients[kY].data, context.data(saved_),
                            context.gradients[kX].data);
   }
 
@@ -80,13 +79,9 @@ class Pool2dLayer : public Layer {
         absl::StrFormat("padding: expected less than the kernel %d, got %d", kernel, padding));
   }
 
-  void* Saved(const LayerContext& context) const {
-    return has_saved_ ? context.states[kSavedState].data : nullptr;
-  }
-
   const Pool2dConfig config_;
   const bool lines_;
-  bool has_saved_ = false;
+  int saved_ = -1;  // state
   std::unique_ptr<Pool2d> pool_;
 };
 

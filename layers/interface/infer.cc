@@ -158,6 +158,11 @@ StateSpec MakeBytes(std::string name, StateKind kind, size_t bytes, uint8_t forw
   return state;
 }
 
+int AddScratch(LayerSpec& spec, size_t bytes, uint8_t forward, uint8_t backward) {
+  if (bytes == 0) return -1;
+  return AddState(spec, MakeBytes("scratch", StateKind::kScratch, bytes, forward, backward));
+}
+
 absl::StatusOr<StateSpec> MakeParameter(std::string name, const Shape& shape,
                                         const ParameterConfig& config, const Initializer& fallback,
                                         const InferInput& input, uint8_t backward) {

@@ -156,6 +156,9 @@ struct LayerContext {
   // Forward runs again, for outputs and saved states that were not stored.  It makes the same bits,
   // and must not write buffers and statistics.
   bool recompute = false;
+
+  // The memory of a state that the layer may not have: null for -1.
+  void* data(int state) const { return state < 0 ? nullptr : states[state].data; }
 };
 
 class Layer {

@@ -196,7 +196,7 @@ class States {
                                plan_.compute, /*batch_axis=*/0, If(plan_.previous, kRead));
     if (!IsLstm()) return;
     // As wide as it is computed in: two batches make what one of both would.
-    const DType wide = plan_.compute == DType::kF64 ? DType::kF64 : DType::kF32;
+    const DType wide = AccumulateDType(plan_.compute);
     states.cell = AddCarried(spec_, "cell_" + suffix, Shape{samples, options_.hidden}, wide,
                              /*batch_axis=*/0, kNone);
   }
