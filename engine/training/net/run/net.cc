@@ -11,8 +11,11 @@
 namespace gyre {
 
 Net::Net(const NetPlan& plan, const NetMemory& memory)
-    : plan_(plan), addresses_(plan, memory), carried_(CarriedStates(plan.spec)) {
-  if (plan.paging) FindRepeats();
+    : plan_(plan), memory_(memory), carried_(CarriedStates(plan.spec)) {
+  if (plan.paging) {
+    FindPositions();
+    FindRepeats();
+  }
   for (size_t n = 0; n < plan.spec.nodes.size(); ++n) {
     const NetNode& node = plan.spec.nodes[n];
     Bound& bound = nodes_.emplace_back();
@@ -22,7 +25,7 @@ Net::Net(const NetPlan& plan, const NetMemory& memory)
         const StateSpec& spec = node.spec.states[s];
         const bool touched = !spec.slice || spec.slice->phase == slice;
         const auto view = [&](int state, bool wanted, int step) {
-          return Tensor{wanted && touched && state >= 0 ? addresses_.Of(state, step) : nullptr,
+          return Tensor{wanted && touched && state >= 0 ? AddressOf(state, step) : nullptr,
                         spec.shape, spec.dtype};
         };
         bound.forward.push_back(view(trace.forward_states[n][s],
@@ -57,9 +60,47 @@ Net::Net(const NetPlan& plan, const NetMemory& memory)
       // A gradient without a ready step, in an iteration without updates, has no home.
       const TraceState& own = plan.trace.trace.states[state];
       if (ready < 0 && own.arena == Arena::kDevice && !own.persistent) continue;
-      GYRE_CHECK(addresses_.Of(state, ready) == Slice(bucket(b, ready), gradient.at, 0).data);
+      GYRE_CHECK(AddressOf(state, ready) == Slice(bucket(b, ready), gradient.at, 0).data);
     }
   }
+}
+
+void Net::FindPositions() {
+  stays_.resize(plan_.paging->blocks.size());
+  for (const Stay& stay : plan_.paging->stays) stays_[stay.block].push_back(&stay);
+  const std::vector<int>& order = plan_.paging->order;
+  for (int position = 0; position < static_cast<int>(order.size()); ++position) {
+    // A step that has run already runs again.
+    if (order[position] == static_cast<int>(at_.size())) at_.push_back(position);
+  }
+  GYRE_CHECK(at_.size() == plan_.trace.trace.steps.size());
+  at_.push_back(static_cast<int>(order.size()));
+}
+
+std::byte* Net::AtPosition(int state, int position) const {
+  const Placement& at = plan_.memory.placements[state];
+  if (at.arena == Arena::kCommunication) return memory_.communication + at.offset;
+  if (!plan_.paging) {
+    const bool apart = at.offset < memory_.parameters.size();
+    return (apart ? memory_.parameters.data() : memory_.device) + at.offset;
+  }
+  const auto [block, offset] = plan_.paging->states[state];
+  if (block < 0) return memory_.device + offset;
+  const PagedBlock& page = plan_.paging->blocks[block];
+  if (position == kHome || IsOnHost(position)) {
+    GYRE_CHECK(page.persistent || position != kHome);
+    return (page.on_disk ? memory_.file_homes : memory_.pages) + page.page + offset;
+  }
+  const auto beyond = std::ranges::upper_bound(stays_[block], position, {},
+                                               [](const Stay* s) { return s->first_step; });
+  GYRE_CHECK(beyond != stays_[block].begin() && position <= (*std::prev(beyond))->last_step);
+  return memory_.device + (*std::prev(beyond))->offset + offset;
+}
+
+bool Net::IsOnHost(int position) const {
+  const std::vector<PagingPlan::HostStep>& all = plan_.paging->host_steps;
+  const auto at = std::ranges::lower_bound(all, position, {}, &PagingPlan::HostStep::position);
+  return at != all.end() && at->position == position;
 }
 
 void Net::FindRepeats() {
@@ -81,8 +122,8 @@ void Net::FindRepeats() {
     for (size_t s = 0; s < spec.states.size(); ++s) {
       const int state = plan_.trace.forward_states[repeat.node][s];
       const bool bound = spec.states[s].forward != kNone && state >= 0;
-      repeat.states.push_back({bound ? addresses_.AtPosition(state, position) : nullptr,
-                               spec.states[s].shape, spec.states[s].dtype});
+      repeat.states.push_back({bound ? AtPosition(state, position) : nullptr, spec.states[s].shape,
+                               spec.states[s].dtype});
     }
   }
 }
@@ -187,7 +228,7 @@ absl::Status Net::Carry(Stream& stream, int n, const Enter& enter) const {
     RETURN_IF_ERROR(Begin(stream, step, enter));
     const Tensor& to = nodes_[n].forward[carried_[k].to];
     RETURN_IF_ERROR(stream.Copy(
-        to.data, addresses_.Of(plan_.trace.forward_states[n][carried_[k].from], step), to.bytes()));
+        to.data, AddressOf(plan_.trace.forward_states[n][carried_[k].from], step), to.bytes()));
   }
   return absl::OkStatus();
 }
@@ -204,8 +245,8 @@ absl::Status Net::KeepTouched(Stream& stream, int n) const {
 std::byte* Net::Home(size_t carried, int64_t batch) const {
   const auto& [n, from, to] = carried_[carried];
   const size_t bytes = plan_.spec.nodes[n].spec.states[to].size_bytes();
-  return addresses_.Of(plan_.trace.homes_apart ? plan_.trace.homes[carried]
-                                               : plan_.trace.carried[carried]) +
+  return AddressOf(plan_.trace.homes_apart ? plan_.trace.homes[carried]
+                                           : plan_.trace.carried[carried]) +
          static_cast<size_t>(batch) * bytes;
 }
 
@@ -253,7 +294,7 @@ absl::Status Net::SeedLosses(Stream& stream, const Enter& enter) const {
     if (counting >= 0) {
       const int state = plan_.spec.nodes[counting].spec.count;
       count = reinterpret_cast<const double*>(
-          addresses_.Of(plan_.trace.forward_states[counting][state], step));
+          AddressOf(plan_.trace.forward_states[counting][state], step));
     }
     RETURN_IF_ERROR(
         Weigh(stream, step_scalars(), count, plan_.spec.shape.accumulate, batch_mean()));
@@ -264,7 +305,7 @@ absl::Status Net::SeedLosses(Stream& stream, const Enter& enter) const {
     if (node.spec.loss_output < 0 || !node.backward) continue;
     const double weight = node.spec.loss_weight / static_cast<double>(plan_.spec.shape.accumulate);
     Tensor gradient = nodes_[n].gradients[node.spec.loss_output];
-    gradient.data = addresses_.Of(plan_.trace.gradients.nodes[n][node.spec.loss_output], step);
+    gradient.data = AddressOf(plan_.trace.gradients.nodes[n][node.spec.loss_output], step);
     RETURN_IF_ERROR(FillScaled(stream, weight, scale, gradient));
   }
   return absl::OkStatus();
@@ -279,13 +320,13 @@ absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums, int sli
     const size_t bytes = plan_.trace.trace.states[sum.total].bytes;
     const Shape flat({static_cast<int64_t>(bytes / SizeOf(sum.dtype))});
     std::vector<Tensor> terms;
-    for (int term : sum.terms) terms.push_back({addresses_.Of(term, sum.step), flat, sum.dtype});
-    const Tensor total = {addresses_.Of(sum.total, sum.step), flat, sum.dtype};
+    for (int term : sum.terms) terms.push_back({AddressOf(term, sum.step), flat, sum.dtype});
+    const Tensor total = {AddressOf(sum.total, sum.step), flat, sum.dtype};
     if (sum.mean < 0) {
       RETURN_IF_ERROR(SumOf(stream, terms, total));
       continue;
     }
-    const Tensor mean = {addresses_.Of(sum.mean, sum.step), flat, AccumulateDType(sum.dtype)};
+    const Tensor mean = {AddressOf(sum.mean, sum.step), flat, AccumulateDType(sum.dtype)};
     RETURN_IF_ERROR(
         AddToMean(stream, terms, batch_mean(), mean, sum.mean == sum.total ? Tensor{} : total));
   }
@@ -326,13 +367,12 @@ absl::Status Net::Backward(Stream& stream, const SumStatistic& sum, const Bucket
 
 Tensor Net::input(int index) const {
   const NetValue& value = plan_.spec.values[index];
-  return {addresses_.Of(plan_.trace.values[index], plan_.trace.upload_step), value.shape,
-          value.dtype};
+  return {AddressOf(plan_.trace.values[index], plan_.trace.upload_step), value.shape, value.dtype};
 }
 
 Tensor Net::parameter(int index, const ParameterSet& set, int step) const {
   const Parameter& parameter = set.all()[index];
-  return {addresses_.Of(plan_.trace.parameters[index], step), Shape({parameter.storage_elements()}),
+  return {AddressOf(plan_.trace.parameters[index], step), Shape({parameter.storage_elements()}),
           parameter.spec.dtype};
 }
 
@@ -343,8 +383,7 @@ ElementRange Net::tile(int bucket, int index) const {
 
 Tensor Net::slot(int bucket, int kind, int index, int step) const {
   const int state = plan_.trace.slots[bucket][kind * plan_.slots.tiles(bucket) + index];
-  return {addresses_.Of(state, step), Shape({tile(bucket, index).count()}),
-          plan_.slots.dtype(bucket)};
+  return {AddressOf(state, step), Shape({tile(bucket, index).count()}), plan_.slots.dtype(bucket)};
 }
 
 Tensor Net::master(int bucket, int index, int step) const {
@@ -353,7 +392,7 @@ Tensor Net::master(int bucket, int index, int step) const {
 
 Tensor Net::bucket(int index, int step) const {
   const int first = plan_.order.gradients[plan_.order.buckets[index].first].parameter;
-  return {addresses_.Of(plan_.trace.gradients.parameters[first], step),
+  return {AddressOf(plan_.trace.gradients.parameters[first], step),
           Shape({plan_.order.elements[index]}), plan_.order.dtypes[index]};
 }
 
@@ -362,7 +401,7 @@ Tensor Net::summed(int index) const {
   const std::vector<int>& updates = trace.update_steps[index];
   const int step = updates.empty() ? trace.take_steps[index] : updates.front();
   if (!sent(index)) return bucket(index, step);
-  return {addresses_.Of(trace.summed[index], step), Shape({plan_.order.elements[index]}),
+  return {AddressOf(trace.summed[index], step), Shape({plan_.order.elements[index]}),
           plan_.order.dtypes[index]};
 }
 
@@ -386,7 +425,7 @@ Net::TableTensors Net::table(const TouchedTable& of) const {
   const auto flat = [&](int state, DType dtype) -> Tensor {
     if (state < 0) return {};
     const size_t bytes = plan_.trace.trace.states[state].bytes;
-    return {addresses_.Of(state), Shape({static_cast<int64_t>(bytes / SizeOf(dtype))}), dtype};
+    return {AddressOf(state), Shape({static_cast<int64_t>(bytes / SizeOf(dtype))}), dtype};
   };
   return {.kept = flat(states.kept, DType::kI32),
           .first = flat(states.first, DType::kI32),
@@ -399,25 +438,25 @@ Tensor Net::pixel_values(int input) const {
   const int state = plan_.trace.pixel_values[input];
   const DType dtype = plan_.spec.values[input].dtype;
   const size_t values = plan_.trace.trace.states[state].bytes / SizeOf(dtype);
-  return {addresses_.Of(state), Shape({static_cast<int64_t>(values)}), dtype};
+  return {AddressOf(state), Shape({static_cast<int64_t>(values)}), dtype};
 }
 
-std::byte* Net::step() const { return addresses_.Of(plan_.trace.step); }
+std::byte* Net::step() const { return AddressOf(plan_.trace.step); }
 
 StepScalars* Net::step_scalars() const {
-  return reinterpret_cast<StepScalars*>(addresses_.Of(plan_.trace.step_scalars));
+  return reinterpret_cast<StepScalars*>(AddressOf(plan_.trace.step_scalars));
 }
 
 LossScaleState* Net::loss_scale() const {
   const int state = plan_.trace.loss_scale;
-  return state < 0 ? nullptr : reinterpret_cast<LossScaleState*>(addresses_.Of(state));
+  return state < 0 ? nullptr : reinterpret_cast<LossScaleState*>(AddressOf(state));
 }
 
 Tensor Net::metrics() const {
   const auto is_metric = [](int state) { return state >= 0; };
   const std::vector<int>& metrics = plan_.trace.metrics;
   const auto first = std::ranges::find_if(metrics, is_metric);
-  return {first == metrics.end() ? nullptr : addresses_.Of(*first),
+  return {first == metrics.end() ? nullptr : AddressOf(*first),
           Shape({2 * std::ranges::count_if(metrics, is_metric)}), DType::kF64};
 }
 
@@ -425,28 +464,28 @@ Tensor Net::records(int node) const {
   const int state = plan_.trace.records[node];
   if (state < 0) return {};
   const LayerSpec& spec = plan_.spec.nodes[node].spec;
-  return {addresses_.Of(state), spec.states[spec.records].shape, DType::kF64};
+  return {AddressOf(state), spec.states[spec.records].shape, DType::kF64};
 }
 
 Tensor Net::sums() const {
-  return {addresses_.Of(plan_.trace.sums),
-          Shape({static_cast<int64_t>(plan_.order.buckets.size())}), DType::kF64};
+  return {AddressOf(plan_.trace.sums), Shape({static_cast<int64_t>(plan_.order.buckets.size())}),
+          DType::kF64};
 }
 
 BatchMean* Net::batch_mean() const {
-  return reinterpret_cast<BatchMean*>(addresses_.Of(plan_.trace.batch_mean));
+  return reinterpret_cast<BatchMean*>(AddressOf(plan_.trace.batch_mean));
 }
 
-void* Net::sums_scratch() const { return addresses_.Of(plan_.trace.scratch); }
+void* Net::sums_scratch() const { return AddressOf(plan_.trace.scratch); }
 
 Tensor Net::whole_ahead(int lane) const {
   const int state = plan_.trace.ahead[lane].whole;
-  return {addresses_.Of(state, plan_.trace.upload_step),
+  return {AddressOf(state, plan_.trace.upload_step),
           Shape({static_cast<int64_t>(plan_.trace.trace.states[state].bytes)}), DType::kU8};
 }
 
 Tensor Net::ahead(int lane, int input) const {
-  return {addresses_.Of(plan_.trace.ahead[lane].inputs[input], plan_.trace.upload_step),
+  return {AddressOf(plan_.trace.ahead[lane].inputs[input], plan_.trace.upload_step),
           plan_.spec.values[input].shape, plan_.feed.type(input, plan_.spec.shape.compute)};
 }
 

@@ -7,10 +7,20 @@
 #include <string>
 #include <vector>
 
-#include "engine/training/net/run/net_addresses.h"
+#include "engine/training/net/plan/net_plan.h"
 #include "engine/training/step_scalars.h"
 
 namespace gyre {
+
+struct NetMemory {
+  std::byte* device = nullptr;         // arena
+  std::byte* communication = nullptr;  // may be null if the plan does not train
+  std::byte* pages = nullptr;          // if the plan pages
+  std::byte* file_homes = nullptr;     // if the plan pages to disk: the mapped file
+  // Holds the parameters that no layer writes, in place of the device arena's first bytes.  Empty
+  // if the plan pages, or if the arena has them.
+  std::span<std::byte> parameters = {};
+};
 
 class Net {
  public:
@@ -26,8 +36,12 @@ class Net {
   // For a pager: called with each position of the plan's order, before the work there is enqueued.
   // Steps that run again have positions too.
   using Enter = std::function<absl::Status(int position)>;
-  int At(int step) const { return addresses_.At(step); }
-  bool OnHost(int step) const { return addresses_.OnHost(step); }
+  // The first position of a step of the trace.  Also for -1, before all, and for their number,
+  // after.
+  int At(int step) const { return step < 0 || at_.empty() ? step : at_[step]; }
+  // Whether the plan runs the step on the host.  All that it touches, but pinned states, is then in
+  // pages.
+  bool OnHost(int step) const { return plan_.paging && IsOnHost(At(step)); }
   // Errors: those of the layers, with the layer's name.  Backward has the same.
   absl::Status Forward(Stream& stream, const SumStatistic& sum,
                        const BucketNeeded& bucket_needed = nullptr,
@@ -61,7 +75,7 @@ class Net {
 
   // Tensors in the arenas.  If the plan pages, their address holds at `step` of its trace.  At
   // kHome, between iterations, it may be in a page, which is host memory.
-  static constexpr int kHome = NetAddresses::kHome;
+  static constexpr int kHome = -1;
   // A parameter's storage elements, flat.
   Tensor parameter(int index, const ParameterSet& set, int step = kHome) const;
   // The tiles of this rank's shard of a bucket, each updated in a step of its own.  A tile's range
@@ -105,7 +119,12 @@ class Net {
     int position, node;
     std::vector<Tensor> states;
   };
+  void FindPositions();
   void FindRepeats();
+  bool IsOnHost(int position) const;
+  // A state's address at a step, or at a position of the plan's order.
+  std::byte* AddressOf(int state, int step = kHome) const { return AtPosition(state, At(step)); }
+  std::byte* AtPosition(int state, int position) const;
   enum class LayerPass { kForward, kBackward, kRecompute };
   // Runs the repeats that precede a step, and enters it.
   absl::Status Begin(Stream& stream, int step, const Enter& enter) const;
@@ -124,8 +143,10 @@ class Net {
   absl::Status SeedLosses(Stream& stream, const Enter& enter) const;
 
   const NetPlan& plan_;
-  const NetAddresses addresses_;
-  std::vector<std::vector<Repeat>> repeats_;  // by the step that they precede
+  const NetMemory memory_;
+  std::vector<std::vector<const Stay*>> stays_;  // by block of the paging plan, in order
+  std::vector<int> at_;                          // by step: its position; empty: equal
+  std::vector<std::vector<Repeat>> repeats_;     // by the step that they precede
   std::vector<Bound> nodes_;
   const std::vector<CarriedState> carried_;
 };
