@@ -33,44 +33,35 @@ struct Hit {
   HOST_DEVICE double operator()(int64_t n, int32_t) const { return rank[n] < top_k ? 1 : 0; }
 };
 
-class Accuracy : public Layer {
+class Accuracy : public MeanOverLabels {
  public:
   explicit Accuracy(const AccuracyConfig& config) : config_(config) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
-    ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, {.ignored = IgnoredOf(config_)}));
-    if (config_.top_k() > mean_.classes()) {
+    ASSIGN_OR_RETURN(LayerSpec spec, InferMean(input, {.ignored = IgnoredOf(config_)}));
+    if (config_.top_k() > classes()) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "top_k: expected at most the %d classes, got %d", mean_.classes(), config_.top_k()));
+          "top_k: expected at most the %d classes, got %d", classes(), config_.top_k()));
     }
     for (StateSpec& state : spec.states) state.backward = kNone;
-    rank_ = AddState(spec, MakeState("rank", StateKind::kScratch, Shape{mean_.rows()}, DType::kI32,
+    rank_ = AddState(spec, MakeState("rank", StateKind::kScratch, Shape{rows()}, DType::kI32,
                                      kRead | kWrite, kNone));
-    spec.forward_flops = 2.0 * static_cast<double>(mean_.rows() * mean_.classes());
+    spec.forward_flops = 2.0 * static_cast<double>(rows() * classes());
     return spec;
   }
 
-  absl::Status Forward(const LayerContext& context) const override {
-    if (context.phase == 0) {
-      int32_t* rank = context.states[rank_].as<int32_t>();
-      RETURN_IF_ERROR(VisitReal(mean_.compute(), [&]<typename T>() {
-        return ForEachRow(context.stream, mean_.rows(), mean_.classes(),
-                          RankOfLabel<T>{{},
-                                         mean_.LabelsOf(context),
-                                         mean_.classes(),
-                                         context.states[MeanOverLabels::kScores].as<T>(),
-                                         rank});
-      }));
-      RETURN_IF_ERROR(mean_.SumLabels(context, Hit{rank, config_.top_k()}));
-    }
-    return mean_.Finish(context);
+ private:
+  absl::Status SumTerms(const LayerContext& context) const override {
+    int32_t* rank = context.states[rank_].as<int32_t>();
+    RETURN_IF_ERROR(VisitReal(compute(), [&]<typename T>() {
+      return ForEachRow(
+          context.stream, rows(), classes(),
+          RankOfLabel<T>{{}, LabelsOf(context), classes(), context.states[kScores].as<T>(), rank});
+    }));
+    return SumLabels(context, Hit{rank, config_.top_k()});
   }
 
-  absl::Status Backward(const LayerContext&) const override { return absl::OkStatus(); }
-
- private:
   const AccuracyConfig config_;
-  MeanOverLabels mean_;
   int rank_ = -1;  // state
 };
 

@@ -127,7 +127,7 @@ struct BinaryLossGradient {
 };
 
 template <typename Formula, bool kBySample>
-class BinaryLoss : public Layer {
+class BinaryLoss : public MeanOverLabels {
  public:
   BinaryLoss(Formula formula, double loss_weight, double positive_weight,
              std::optional<int32_t> ignored)
@@ -137,49 +137,44 @@ class BinaryLoss : public Layer {
         options_{.ignored = ignored, .binary = true, .by_sample = kBySample} {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
-    ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, options_));
-    spec.states[MeanOverLabels::kScores].backward = InBackward(input, kRead);
+    ASSIGN_OR_RETURN(LayerSpec spec, InferMean(input, options_));
+    spec.states[kScores].backward = InBackward(input, kRead);
     if (kBySample) {
-      peak_ = AddState(spec, MakeState("peak", StateKind::kSaved, Shape{mean_.samples()},
-                                       DType::kI64, kRead | kWrite, InBackward(input, kRead)));
+      peak_ = AddState(spec, MakeState("peak", StateKind::kSaved, Shape{samples()}, DType::kI64,
+                                       kRead | kWrite, InBackward(input, kRead)));
     }
-    spec.loss_output = MeanOverLabels::kMean;
-    spec.loss_weight = loss_weight_;
+    DeclareLoss(loss_weight_, spec);
     // Sign, formula (a handful), weight and sum.
-    spec.forward_flops = 8.0 * static_cast<double>(mean_.rows());
+    spec.forward_flops = 8.0 * static_cast<double>(rows());
     spec.backward_flops = spec.forward_flops;
     return spec;
   }
 
-  absl::Status Forward(const LayerContext& context) const override {
-    if (context.phase == 0) {
-      RETURN_IF_ERROR(VisitReal(mean_.compute(), [&]<typename T>() {
-        if constexpr (kBySample) {
-          return SumPeaks<T>(context);
-        } else {
-          return mean_.SumLabels(context, LossOf<T>(context));
-        }
-      }));
-    }
-    return mean_.Finish(context);
-  }
-
   absl::Status Backward(const LayerContext& context) const override {
-    const Tensor& dx = context.gradients[MeanOverLabels::kScores];
+    const Tensor& dx = context.gradients[kScores];
     if (!dx) return absl::OkStatus();
-    return VisitReal(mean_.compute(), [&]<typename T>() {
-      return ForEach(context.stream, mean_.rows(),
-                     BinaryLossGradient<T, Formula>{
-                         mean_.LabelsOf(context), LossOf<T>(context), PeakOf(context),
-                         mean_.NormaliserOf(context),
-                         context.gradients[MeanOverLabels::kMean].as<T>(), dx.as<T>()});
+    return VisitReal(compute(), [&]<typename T>() {
+      return ForEach(context.stream, rows(),
+                     BinaryLossGradient<T, Formula>{LabelsOf(context), LossOf<T>(context),
+                                                    PeakOf(context), NormaliserOf(context),
+                                                    context.gradients[kMean].as<T>(), dx.as<T>()});
     });
   }
 
  private:
+  absl::Status SumTerms(const LayerContext& context) const override {
+    return VisitReal(compute(), [&]<typename T>() {
+      if constexpr (kBySample) {
+        return SumPeaks<T>(context);
+      } else {
+        return SumLabels(context, LossOf<T>(context));
+      }
+    });
+  }
+
   template <typename T>
   Loss<T, Formula> LossOf(const LayerContext& context) const {
-    return {formula_, positive_weight_, context.states[MeanOverLabels::kScores].as<T>()};
+    return {formula_, positive_weight_, context.states[kScores].as<T>()};
   }
 
   int64_t* PeakOf(const LayerContext& context) const {
@@ -188,21 +183,17 @@ class BinaryLoss : public Layer {
 
   template <typename T>
   absl::Status SumPeaks(const LayerContext& context) const {
-    const Labels labels = mean_.LabelsOf(context);
-    const int64_t samples = mean_.samples();
-    const int64_t positions = samples == 0 ? 0 : mean_.rows() / samples;
-    RETURN_IF_ERROR(
-        ForEachRow(context.stream, samples, positions,
-                   PeakOfSample<T>{labels, context.states[MeanOverLabels::kScores].as<T>(),
-                                   PeakOf(context), context.fault, context.layer}));
-    return mean_.Sum(context, samples,
-                     PeakTerm<Loss<T, Formula>>{labels, LossOf<T>(context), PeakOf(context)});
+    const Labels labels = LabelsOf(context);
+    RETURN_IF_ERROR(ForEachRow(context.stream, samples(), positions(),
+                               PeakOfSample<T>{labels, context.states[kScores].as<T>(),
+                                               PeakOf(context), context.fault, context.layer}));
+    return Sum(context, samples(),
+               PeakTerm<Loss<T, Formula>>{labels, LossOf<T>(context), PeakOf(context)});
   }
 
   const Formula formula_;
   const double loss_weight_, positive_weight_;
-  const MeanOptions options_;
-  MeanOverLabels mean_;
+  const LabelOptions options_;
   int peak_ = -1;  // state
 };
 

@@ -74,58 +74,52 @@ struct HingeGradient : SumReduction<AccumulateType<T>> {
   }
 };
 
-class Hinge : public Layer {
+class Hinge : public MeanOverLabels {
  public:
   explicit Hinge(const HingeConfig& config) : config_(config) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
-    ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, {.ignored = IgnoredOf(config_)}));
-    spec.states[MeanOverLabels::kScores].backward = InBackward(input, kRead);
-    losses_ = AddState(spec, MakeState("losses", StateKind::kScratch, Shape{mean_.rows()},
-                                       DType::kF64, kRead | kWrite, kNone));
-    spec.loss_output = MeanOverLabels::kMean;
-    spec.loss_weight = config_.loss_weight();
+    ASSIGN_OR_RETURN(LayerSpec spec, InferMean(input, {.ignored = IgnoredOf(config_)}));
+    spec.states[kScores].backward = InBackward(input, kRead);
+    losses_ = AddState(spec, MakeState("losses", StateKind::kScratch, Shape{rows()}, DType::kF64,
+                                       kRead | kWrite, kNone));
+    DeclareLoss(config_.loss_weight(), spec);
     // Two differences, the maximum, the power and the sum.
-    spec.forward_flops = 5.0 * static_cast<double>(mean_.rows() * mean_.classes());
+    spec.forward_flops = 5.0 * static_cast<double>(rows() * classes());
     spec.backward_flops = spec.forward_flops;
     return spec;
   }
 
-  absl::Status Forward(const LayerContext& context) const override {
-    if (context.phase == 0) {
-      double* const losses = context.states[losses_].as<double>();
-      RETURN_IF_ERROR(VisitReal(mean_.compute(), [&]<typename T>() {
-        return ForEachRow(context.stream, mean_.rows(), mean_.classes(),
-                          LossOfRow<T>{{}, ExcessOf<T>(context), losses});
-      }));
-      RETURN_IF_ERROR(mean_.SumLabels(context, LossOf{losses}));
-    }
-    return mean_.Finish(context);
-  }
-
   absl::Status Backward(const LayerContext& context) const override {
-    const Tensor& dx = context.gradients[MeanOverLabels::kScores];
+    const Tensor& dx = context.gradients[kScores];
     if (!dx) return absl::OkStatus();
-    return VisitReal(mean_.compute(), [&]<typename T>() {
-      return TransformRows(context.stream, mean_.rows(), mean_.classes(),
+    return VisitReal(compute(), [&]<typename T>() {
+      return TransformRows(context.stream, rows(), classes(),
                            HingeGradient<T>{{},
                                             ExcessOf<T>(context),
-                                            mean_.NormaliserOf(context),
-                                            context.gradients[MeanOverLabels::kMean].as<T>(),
+                                            NormaliserOf(context),
+                                            context.gradients[kMean].as<T>(),
                                             dx.as<T>()});
     });
   }
 
  private:
+  absl::Status SumTerms(const LayerContext& context) const override {
+    double* const losses = context.states[losses_].as<double>();
+    RETURN_IF_ERROR(VisitReal(compute(), [&]<typename T>() {
+      return ForEachRow(context.stream, rows(), classes(),
+                        LossOfRow<T>{{}, ExcessOf<T>(context), losses});
+    }));
+    return SumLabels(context, LossOf{losses});
+  }
+
   template <typename T>
   Excess<T> ExcessOf(const LayerContext& context) const {
-    return {mean_.LabelsOf(context), mean_.classes(),
-            static_cast<AccumulateType<T>>(config_.margin()), config_.norm() == HingeConfig::L2,
-            context.states[MeanOverLabels::kScores].as<T>()};
+    return {LabelsOf(context), classes(), static_cast<AccumulateType<T>>(config_.margin()),
+            config_.norm() == HingeConfig::L2, context.states[kScores].as<T>()};
   }
 
   const HingeConfig config_;
-  MeanOverLabels mean_;
   int losses_ = -1;  // state
 };
 

@@ -13,7 +13,7 @@
 namespace gyre {
 namespace {
 
-constexpr int kX = 0, kT = 1, kMean = GlobalMean::kMean;  // states
+constexpr int kX = 0, kT = 1;  // states
 
 // A formula: Value(x, t), its slopes in x and t, and which targets count.
 
@@ -122,7 +122,7 @@ struct ElementGradient {
 };
 
 template <typename Formula>
-class MeanOverElements : public Layer {
+class MeanOverElements : public GlobalMean {
  public:
   MeanOverElements(Formula formula, double loss_weight)
       : formula_(formula), loss_weight_(loss_weight) {}
@@ -137,63 +137,55 @@ class MeanOverElements : public Layer {
     }
     ASSIGN_OR_RETURN(const int64_t sample_elements, SampleElements(input));
     RETURN_IF_ERROR(CommonBatchAxis(input).status());
-    compute_ = input.compute;
     elements_ = shape.elements();
     LayerSpec spec;
     const uint8_t read = InBackward(input, kRead);
-    spec.states = {MakeState("prediction", StateKind::kInput, shape, compute_, kRead, read),
-                   MakeState("target", StateKind::kInput, shape, compute_, kRead, read)};
-    mean_.Declare(input,
-                  static_cast<double>(input.global_batch) * static_cast<double>(sample_elements),
-                  Formula::kSomeDoNot ? "elements from 0" : "", spec);
+    spec.states = {MakeState("prediction", StateKind::kInput, shape, input.compute, kRead, read),
+                   MakeState("target", StateKind::kInput, shape, input.compute, kRead, read)};
+    Declare(input, static_cast<double>(input.global_batch) * static_cast<double>(sample_elements),
+            Formula::kSomeDoNot ? "elements from 0" : "", spec);
     scratch_ = AddScratch(
         spec,
         OnGpu(input, ForEachRowScratch<SumOverTerms<ElementTerm<float, Formula>>>(1, elements_)),
         kRead | kWrite, kNone);
-    spec.loss_output = kMean;
-    spec.loss_weight = loss_weight_;
+    DeclareLoss(loss_weight_, spec);
     // A difference, a square and a sum; a difference and two products.  The other likewise.
     spec.forward_flops = 3 * static_cast<double>(elements_);
     spec.backward_flops = 3 * static_cast<double>(elements_);
     return spec;
   }
 
-  absl::Status Forward(const LayerContext& context) const override {
-    if (context.phase == 0) {
-      RETURN_IF_ERROR(VisitReal(compute_, [&]<typename T>() {
-        return mean_.Sum(context, elements_,
-                         ElementTerm<T, Formula>{formula_, context.states[kX].as<T>(),
-                                                 context.states[kT].as<T>()},
-                         context.data(scratch_));
-      }));
-    }
-    return mean_.Finish(context);
-  }
-
   absl::Status Backward(const LayerContext& context) const override {
-    return VisitReal(compute_, [&]<typename T>() -> absl::Status {
+    return VisitReal(compute(), [&]<typename T>() -> absl::Status {
       RETURN_IF_ERROR((Assign<T, false>(context, context.gradients[kX])));
       return Assign<T, true>(context, context.gradients[kT]);
     });
   }
 
  private:
+  absl::Status SumTerms(const LayerContext& context) const override {
+    return VisitReal(compute(), [&]<typename T>() {
+      return Sum(
+          context, elements_,
+          ElementTerm<T, Formula>{formula_, context.states[kX].as<T>(), context.states[kT].as<T>()},
+          context.data(scratch_));
+    });
+  }
+
   template <typename T, bool kOfTarget>
   absl::Status Assign(const LayerContext& context, const Tensor& gradient) const {
     if (!gradient) return absl::OkStatus();
     return ForEach(
         context.stream, elements_,
         ElementGradient<T, Formula, kOfTarget>{
-            formula_, mean_.NormaliserOf(context), context.states[kX].as<T>(),
-            context.states[kT].as<T>(), context.gradients[kMean].as<T>(), gradient.as<T>()});
+            formula_, NormaliserOf(context), context.states[kX].as<T>(), context.states[kT].as<T>(),
+            context.gradients[kMean].as<T>(), gradient.as<T>()});
   }
 
   const Formula formula_;
   const double loss_weight_;
-  DType compute_ = DType::kF32;
   int scratch_ = -1;  // state
   int64_t elements_ = 0;
-  GlobalMean mean_;
 };
 
 template <typename Formula>

@@ -75,10 +75,9 @@ class RocAuc : public Layer {
   explicit RocAuc(const RocAucConfig& config) : config_(config) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
-    ASSIGN_OR_RETURN(LayerSpec inputs,
-                     labels_.Infer(input, {.ignored = IgnoredOf(config_), .binary = true}));
-    LayerSpec spec;
-    spec.states.assign(inputs.states.begin(), inputs.states.begin() + 2);
+    ASSIGN_OR_RETURN(LayerSpec spec,
+                     labels_.Read(input, {.ignored = IgnoredOf(config_), .binary = true}));
+    compute_ = input.compute;
     for (StateSpec& state : spec.states) {
       state.forward = input.train ? kNone : kRead;
       state.backward = kNone;
@@ -90,11 +89,11 @@ class RocAuc : public Layer {
 
   absl::Status Forward(const LayerContext& context) const override {
     if (records_ < 0) return absl::OkStatus();
-    return VisitReal(labels_.compute(), [&]<typename T>() {
+    return VisitReal(compute_, [&]<typename T>() {
       return ForEach(
           context.stream, labels_.rows(),
           RecordLabel<T>{row_, labels_.LabelsOf(context),
-                         context.states[MeanOverLabels::kScores].as<T>(),
+                         context.states[LabelledScores::kScores].as<T>(),
                          context.states[records_].as<double>(), context.fault, context.layer});
     });
   }
@@ -103,7 +102,8 @@ class RocAuc : public Layer {
 
  private:
   const RocAucConfig config_;
-  MeanOverLabels labels_;
+  LabelledScores labels_;
+  DType compute_ = DType::kF32;
   SampleMajor row_ = {};
   int records_ = -1;  // state
 };

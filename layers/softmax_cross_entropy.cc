@@ -62,65 +62,59 @@ struct SoftmaxCrossEntropyGradient {
   }
 };
 
-class SoftmaxCrossEntropy : public Layer {
+class SoftmaxCrossEntropy : public MeanOverLabels {
  public:
   explicit SoftmaxCrossEntropy(const SoftmaxCrossEntropyConfig& config) : config_(config) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
-    ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, {.ignored = IgnoredOf(config_)}));
-    log_p_ = AddState(
-        spec, MakeState("log_softmax", StateKind::kSaved, Shape{mean_.rows(), mean_.classes()},
-                        mean_.compute(), kRead | kWrite, InBackward(input, kRead)));
+    ASSIGN_OR_RETURN(LayerSpec spec, InferMean(input, {.ignored = IgnoredOf(config_)}));
+    log_p_ = AddState(spec, MakeState("log_softmax", StateKind::kSaved, Shape{rows(), classes()},
+                                      compute(), kRead | kWrite, InBackward(input, kRead)));
     if (config_.label_smoothing() > 0) {
-      sums_ = AddState(spec, MakeState("sums", StateKind::kScratch, Shape{mean_.rows()},
-                                       DType::kF64, kRead | kWrite, kNone));
+      sums_ = AddState(spec, MakeState("sums", StateKind::kScratch, Shape{rows()}, DType::kF64,
+                                       kRead | kWrite, kNone));
     }
-    spec.loss_output = MeanOverLabels::kMean;
-    spec.loss_weight = config_.loss_weight();
+    DeclareLoss(config_.loss_weight(), spec);
     // Maximum, subtraction, exponential, sum, subtraction; exponential, subtraction, product,
     // quotient.  A smoothing adds the sum of the logarithms.
-    const double elements = static_cast<double>(mean_.rows() * mean_.classes());
+    const double elements = static_cast<double>(rows() * classes());
     spec.forward_flops = (sums_ < 0 ? 5 : 6) * elements;
     spec.backward_flops = 4 * elements;
     return spec;
   }
 
-  absl::Status Forward(const LayerContext& context) const override {
-    if (context.phase == 0) {
-      const Tensor& log_p = context.states[log_p_];
-      const Tensor& scores = context.states[MeanOverLabels::kScores];
-      RETURN_IF_ERROR(VisitReal(mean_.compute(), [&]<typename T>() -> absl::Status {
-        RETURN_IF_ERROR(
-            TransformRows(context.stream, mean_.rows(), mean_.classes(),
-                          LogSoftmaxRows<T>{{}, mean_.classes(), scores.as<T>(), log_p.as<T>()}));
-        double* const sums = sums_ < 0 ? nullptr : context.states[sums_].as<double>();
-        if (sums != nullptr) {
-          RETURN_IF_ERROR(ForEachRow(context.stream, mean_.rows(), mean_.classes(),
-                                     SumOfLogs<T>{{}, log_p.as<T>(), mean_.classes(), sums}));
-        }
-        return mean_.SumLabels(context, NegativeLogLikelihood<T>{log_p.as<T>(), mean_.classes(),
-                                                                 config_.label_smoothing(), sums});
-      }));
-    }
-    return mean_.Finish(context);
-  }
-
   absl::Status Backward(const LayerContext& context) const override {
-    const Tensor& dx = context.gradients[MeanOverLabels::kScores];
+    const Tensor& dx = context.gradients[kScores];
     if (!dx) return absl::OkStatus();
-    return VisitReal(mean_.compute(), [&]<typename T>() {
-      return ForEach(context.stream, mean_.rows() * mean_.classes(),
-                     SoftmaxCrossEntropyGradient<T>{
-                         mean_.LabelsOf(context), mean_.NormaliserOf(context), mean_.classes(),
-                         static_cast<AccumulateType<T>>(config_.label_smoothing()),
-                         context.states[log_p_].as<T>(),
-                         context.gradients[MeanOverLabels::kMean].as<T>(), dx.as<T>()});
+    return VisitReal(compute(), [&]<typename T>() {
+      return ForEach(
+          context.stream, rows() * classes(),
+          SoftmaxCrossEntropyGradient<T>{LabelsOf(context), NormaliserOf(context), classes(),
+                                         static_cast<AccumulateType<T>>(config_.label_smoothing()),
+                                         context.states[log_p_].as<T>(),
+                                         context.gradients[kMean].as<T>(), dx.as<T>()});
     });
   }
 
  private:
+  absl::Status SumTerms(const LayerContext& context) const override {
+    const Tensor& log_p = context.states[log_p_];
+    const Tensor& scores = context.states[kScores];
+    return VisitReal(compute(), [&]<typename T>() -> absl::Status {
+      RETURN_IF_ERROR(
+          TransformRows(context.stream, rows(), classes(),
+                        LogSoftmaxRows<T>{{}, classes(), scores.as<T>(), log_p.as<T>()}));
+      double* const sums = sums_ < 0 ? nullptr : context.states[sums_].as<double>();
+      if (sums != nullptr) {
+        RETURN_IF_ERROR(ForEachRow(context.stream, rows(), classes(),
+                                   SumOfLogs<T>{{}, log_p.as<T>(), classes(), sums}));
+      }
+      return SumLabels(context, NegativeLogLikelihood<T>{log_p.as<T>(), classes(),
+                                                         config_.label_smoothing(), sums});
+    });
+  }
+
   const SoftmaxCrossEntropyConfig config_;
-  MeanOverLabels mean_;
   int log_p_ = -1, sums_ = -1;  // states
 };
 

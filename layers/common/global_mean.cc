@@ -22,8 +22,8 @@ void GlobalMean::Declare(const InferInput& input, double terms, const std::strin
   spec.forward_phases = 2;
 }
 
-absl::StatusOr<LayerSpec> MeanOverLabels::Infer(const InferInput& input,
-                                                const MeanOptions& options) {
+absl::StatusOr<LayerSpec> LabelledScores::Read(const InferInput& input,
+                                               const LabelOptions& options) {
   RETURN_IF_ERROR(CheckInputs(input, {{"scores", input.compute}, {"labels", DType::kI32}}));
   const Shape &scores = input.inputs[kScores], &labels = input.inputs[kLabels];
   ASSIGN_OR_RETURN(rows_, RowsOf(input, "scores", "classes"));
@@ -40,23 +40,30 @@ absl::StatusOr<LayerSpec> MeanOverLabels::Infer(const InferInput& input,
   ASSIGN_OR_RETURN(const int axis, CommonBatchAxis(input));
   samples_ = labels[axis];
   inner_ = labels.elements(axis + 1, labels.rank());
+  positions_ = labels.elements(0, axis) * inner_;
   options_ = options;
-  auto terms = static_cast<double>(input.global_batch);
-  if (!options.by_sample) terms *= static_cast<double>(labels.elements(0, axis) * inner_);
-  std::string counted;
-  if (options.ignored) {
-    counted = absl::StrCat(options.by_sample ? "samples" : "labels", " but ", *options.ignored);
-  }
   LayerSpec spec;
   spec.states = {
       MakeState("scores", StateKind::kInput, scores, input.compute, kRead, kNone),
       MakeState("labels", StateKind::kInput, labels, DType::kI32, kRead, InBackward(input, kRead))};
   spec.states[kLabels].largest = classes() - 1;
+  return spec;
+}
+
+absl::StatusOr<LayerSpec> MeanOverLabels::InferMean(const InferInput& input,
+                                                    const LabelOptions& options) {
+  ASSIGN_OR_RETURN(LayerSpec spec, Read(input, options));
+  auto terms = static_cast<double>(input.global_batch);
+  if (!options.by_sample) terms *= static_cast<double>(positions());
+  std::string counted;
+  if (options.ignored) {
+    counted = absl::StrCat(options.by_sample ? "samples" : "labels", " but ", *options.ignored);
+  }
   Declare(input, terms, counted, spec);
   return spec;
 }
 
-Labels MeanOverLabels::LabelsOf(const LayerContext& context) const {
+Labels LabelledScores::LabelsOf(const LayerContext& context) const {
   return {context.states[kLabels].as<int32_t>(),
           static_cast<int32_t>(classes()),
           options_.ignored.has_value(),

@@ -1,6 +1,6 @@
-// global_mean.h: the mean of a number over the terms of the global batch.  Losses and the accuracy
-// differ only in that number.  Terms are labels, with their rows of scores, or elements or samples.
-// A sample has one label for each position along its other axes.
+// global_mean.h: base of layers whose output is the mean of a number over the terms of the global
+// batch.  Losses and the accuracy differ only in that number.  Terms are labels, with their rows of
+// scores, or elements or samples.  A sample has one label for each position along its other axes.
 //
 // Each rank outputs its local sum over the global count, so the ranks' outputs add up to the mean.
 // If a term may not count, the count is a statistic that the net sums over ranks between phase 0
@@ -86,19 +86,40 @@ struct DivideByCount {
   }
 };
 
-class GlobalMean {
+class GlobalMean : public Layer {
  public:
   static constexpr int kMean = 2, kMetric = 3;  // states
+
+  // Sums in phase 0, and writes the mean in the last phase.
+  absl::Status Forward(const LayerContext& context) const override {
+    if (context.phase == 0) RETURN_IF_ERROR(SumTerms(context));
+    if (count_ >= 0 && context.phase == 0) return absl::OkStatus();
+    return VisitReal(compute_, [&]<typename T>() {
+      return ForEach(context.stream, 1,
+                     DivideByCount<T>{context.states[kMetric].as<double>(), NormaliserOf(context),
+                                      context.states[kMean].as<T>()});
+    });
+  }
+  absl::Status Backward(const LayerContext&) const override { return absl::OkStatus(); }
+
+ protected:
+  // Ends in Sum.
+  virtual absl::Status SumTerms(const LayerContext& context) const = 0;
 
   // Declares the states above, behind two inputs, phases and metric.  With `counted`, the rule by
   // which terms count (LayerSpec::counted), also a count.  terms: of the global batch.
   void Declare(const InferInput& input, double terms, const std::string& counted, LayerSpec& spec);
 
+  static void DeclareLoss(double weight, LayerSpec& spec) {
+    spec.loss_output = kMean;
+    spec.loss_weight = weight;
+  }
+
   DType compute() const { return compute_; }
   Normaliser NormaliserOf(const LayerContext& context) const { return {terms_, CountOf(context)}; }
 
-  // Fills the metric and the count.  Called in phase 0, after the work that `term` reads from.  Its
-  // scratch is ForEachRow's.
+  // Fills the metric and the count, after the work that `term` reads from.  Its scratch is
+  // ForEachRow's.
   template <typename Term>
   absl::Status Sum(const LayerContext& context, int64_t terms, Term term) const {
     if (context.recompute) return absl::OkStatus();
@@ -108,16 +129,6 @@ class GlobalMean {
   absl::Status Sum(const LayerContext& context, int64_t terms, Term term, void* scratch) const {
     if (context.recompute) return absl::OkStatus();
     return ForEachRow(context.stream, 1, terms, Reduction(context, term), scratch);
-  }
-
-  // Writes the mean if the phase is the last.  Called at the end of every phase.
-  absl::Status Finish(const LayerContext& context) const {
-    if (count_ >= 0 && context.phase == 0) return absl::OkStatus();
-    return VisitReal(compute_, [&]<typename T>() {
-      return ForEach(context.stream, 1,
-                     DivideByCount<T>{context.states[kMetric].as<double>(), NormaliserOf(context),
-                                      context.states[kMean].as<T>()});
-    });
   }
 
  private:
@@ -140,24 +151,36 @@ std::optional<int32_t> IgnoredOf(const Config& config) {
   return config.ignore_label();
 }
 
-struct MeanOptions {
+struct LabelOptions {
   std::optional<int32_t> ignored;
   bool binary = false;     // one score for each label, which is 0 or 1
-  bool by_sample = false;  // the mean is over samples, whose sums the layer makes
+  bool by_sample = false;  // a mean is over samples, whose sums the layer makes
 };
 
-class MeanOverLabels : public GlobalMean {
+// Scores and their labels, the inputs of a layer.
+class LabelledScores {
  public:
   static constexpr int kScores = 0, kLabels = 1;  // states
 
-  // Declares the states above and the mean's.  Errors: inputs other than scores [..., classes] and
-  // labels [...].
-  absl::StatusOr<LayerSpec> Infer(const InferInput& input, const MeanOptions& options);
+  // Declares the states above.  Errors: inputs other than scores [..., classes] and labels [...].
+  absl::StatusOr<LayerSpec> Read(const InferInput& input, const LabelOptions& options);
 
   int64_t rows() const { return rows_.count; }  // of scores, one for each label
   int64_t classes() const { return options_.binary ? 2 : rows_.columns; }
   int64_t samples() const { return samples_; }
+  int64_t positions() const { return positions_; }  // of a sample
   Labels LabelsOf(const LayerContext& context) const;
+
+ private:
+  Rows rows_;
+  int64_t samples_ = 0, positions_ = 0, inner_ = 0;  // of labels
+  LabelOptions options_;
+};
+
+class MeanOverLabels : public GlobalMean, protected LabelledScores {
+ protected:
+  // Declares the scores, the labels and the mean.
+  absl::StatusOr<LayerSpec> InferMean(const InferInput& input, const LabelOptions& options);
 
   // As Sum, of all labels.
   template <typename Score>
@@ -165,11 +188,6 @@ class MeanOverLabels : public GlobalMean {
     return Sum(context, rows(),
                LabelTerm<Score>{LabelsOf(context), score, context.fault, context.layer});
   }
-
- private:
-  Rows rows_;
-  int64_t samples_ = 0, inner_ = 0;  // of labels
-  MeanOptions options_;
 };
 
 }  // namespace gyre
