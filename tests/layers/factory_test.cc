@@ -27,16 +27,5 @@ TEST(Factory, KnowsEveryTypeOfTheSchema) {
   }
 }
 
-TEST(Factory, MakesALayer) {
-  const auto layer = FromText("dense { outputs: 1 }");
-  ASSERT_TRUE(layer.ok()) << layer.status();
-  EXPECT_NE(*layer, nullptr);
-}
-
-TEST(Factory, PassesErrorsOn) {
-  EXPECT_EQ(FromText("dropout { rate: 2 }").status(),
-            absl::InvalidArgumentError("rate: expected at least 0 and below 1, got 2"));
-}
-
 }  // namespace
 }  // namespace gyre

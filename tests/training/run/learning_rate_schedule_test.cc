@@ -135,23 +135,6 @@ TEST(LearningRateSchedule, FactorsComposeWithEveryScheduleAndTheWarmUp) {
   }
 }
 
-// lambda0 / (1 + N / n): more ranks never have a higher rate, in any epoch, and no epoch's decay
-// puts the undamped rate back.
-TEST(LearningRateSchedule, DampingLastsAndFalls) {
-  const LearningRateConfig config = Config("base: 2 rank_damping: 50 epoch_decay: 0.9");
-  EXPECT_DOUBLE_EQ(RateAt(config, 0, 1, {.ranks = 1}), 2 / 1.02);
-  EXPECT_DOUBLE_EQ(RateAt(config, 0, 1, {.ranks = 50}), 1);
-  EXPECT_DOUBLE_EQ(RateAt(config, 0, 1, {.ranks = 100}), 2. / 3);
-  EXPECT_DOUBLE_EQ(RateAt(config, 0, 1, {.ranks = 320}), 2 / 7.4);
-  for (const int64_t epoch : {0, 1, 10}) {
-    for (int ranks = 2; ranks <= 320; ++ranks) {
-      const double now = RateAt(config, 0, 1, {.epoch = epoch, .ranks = ranks});
-      EXPECT_LT(now, RateAt(config, 0, 1, {.epoch = epoch, .ranks = ranks - 1}));
-      EXPECT_DOUBLE_EQ(now / RateAt(config, 0, 1, {.ranks = ranks}), std::pow(0.9, epoch));
-    }
-  }
-}
-
 TEST(LearningRateSchedule, BatchScalingIsLinearOrByTheRoot) {
   const auto factor = [](const char* rule, int64_t samples) {
     LearningRateConfig config = Config(rule);
