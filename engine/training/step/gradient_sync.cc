@@ -22,19 +22,18 @@ absl::Status Copy(Stream& stream, const Tensor& from, const Tensor& to, ElementR
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
-    Device& device, ProcessGroup& communication, std::vector<Tensor> buckets, Tensor sums,
-    void* scratch, Halves halves, std::vector<Tensor> summed) {
+    Device& device, ProcessGroup& communication, const std::vector<SyncedBucket>& buckets,
+    Tensor sums, void* scratch, Halves halves) {
   std::unique_ptr<GradientSync> sync(new GradientSync(communication, sums, scratch, halves));
   size_t bytes = 0;
-  for (const Tensor& bucket : buckets) bytes += bucket.bytes();
+  for (const SyncedBucket& bucket : buckets) bytes += bucket.gradients.bytes();
   const auto allocate = [&](size_t size) {
     return Buffer::Allocate(device, MemoryKind::kPinnedHost, size);
   };
   ASSIGN_OR_RETURN(sync->host_sums_, allocate(sums.bytes()));
-  summed.resize(buckets.size());
   if (communication.size() > 1) {
-    const bool some_leave =
-        std::ranges::any_of(summed, [](const Tensor& tensor) { return tensor.data != nullptr; });
+    const bool some_leave = std::ranges::any_of(
+        buckets, [](const SyncedBucket& bucket) { return bucket.summed.data != nullptr; });
     const bool direct =
         sync->in_halves() ? device.kind() == DeviceKind::kCpu : communication.sums_device_memory();
     GYRE_CHECK(!some_leave || !direct);
@@ -54,66 +53,53 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
       staged = sync->staging_.data();
     }
   }
-  for (size_t b = 0; b < buckets.size(); ++b) {
-    RETURN_IF_ERROR(sync->AddBucket(device, buckets[b], summed[b], staged));
-    if (staged != nullptr) staged += buckets[b].bytes();
+  for (const SyncedBucket& bucket : buckets) {
+    RETURN_IF_ERROR(sync->AddBucket(device, bucket, staged));
+    if (staged != nullptr) staged += bucket.gradients.bytes();
   }
   return sync;
 }
 
-absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, const Tensor& summed,
-                                     std::byte* staged) {
+absl::Status GradientSync::AddBucket(Device& device, const SyncedBucket& of, std::byte* staged) {
+  const Tensor& tensor = of.gradients;
+  const size_t number = buckets_.size();
   Bucket& bucket = buckets_.emplace_back();
   bucket.whole = tensor;
-  bucket.leaves = summed.data != nullptr;
+  bucket.leaves = of.summed.data != nullptr;
+  bucket.table = of.rows;
   if (how_ == How::kAlone) return absl::OkStatus();
   ASSIGN_OR_RETURN(bucket.computed, device.NewEvent());
   if (how_ == How::kStaged) {
     ASSIGN_OR_RETURN(bucket.arrived, device.NewEvent());
+  }
+  if (of.table != nullptr) {
+    ASSIGN_OR_RETURN(bucket.rows, RowExchange::Create(device, communication_, *of.table, of.rows,
+                                                      tensor, of.parameters));
+    if (bucket.rows->sends_values()) return absl::OkStatus();
   }
   const auto size = static_cast<int64_t>(SizeOf(tensor.dtype));
   const int64_t longest = how_ == How::kDirect || in_halves()
                               ? std::max<int64_t>(tensor.elements(), 1)
                               : static_cast<int64_t>(kSegmentBytes) / size;
   bucket.own = EqualPart(tensor.elements(), communication_.size(), communication_.rank());
+  const std::string names = absl::StrCat(" (", of.parameters, ")");
   for (int64_t first = 0; first < tensor.elements() || first == 0; first += longest) {
     const int64_t count = std::min(longest, tensor.elements() - first);
     const size_t part = bucket.segments.size();
     Segment& segment = bucket.segments.emplace_back();
     segment.label =
-        in_halves()
-            ? absl::StrCat("reduce-scatter of gradient bucket ", buckets_.size() - 1, ", ", count)
-            : absl::StrCat("gradient bucket ", buckets_.size() - 1, " part ", part);
+        in_halves() ? absl::StrCat("reduce-scatter of gradient bucket ", number, ", ", count, names)
+                    : absl::StrCat("gradient bucket ", number, " part ", part, names);
     segment.gather_label = absl::StrCat(halves_ == Halves::kOneCopy ? "update" : "allgather",
-                                        " of gradient bucket ", buckets_.size() - 1, ", ", count);
+                                        " of gradient bucket ", number, ", ", count, names);
     segment.device = Slice(tensor, first, count);
-    segment.back = bucket.leaves ? Slice(summed, first, count) : segment.device;
+    segment.back = bucket.leaves ? Slice(of.summed, first, count) : segment.device;
     segment.summed = segment.device;
     if (how_ != How::kStaged) continue;
     segment.summed.data = staged + first * size;
     ASSIGN_OR_RETURN(segment.ready, device.NewEvent());
   }
   return absl::OkStatus();
-}
-
-absl::Status GradientSync::FindRows(int index, Device& device, const TouchedTable& table,
-                                    const Net::TableTensors& memory) {
-  Bucket& bucket = buckets_[index];
-  bucket.table = memory;
-  if (how_ == How::kAlone) return absl::OkStatus();
-  ASSIGN_OR_RETURN(bucket.rows,
-                   RowExchange::Create(device, communication_, table, memory, bucket.whole));
-  if (bucket.rows->sends_values()) bucket.segments.clear();
-  return absl::OkStatus();
-}
-
-void GradientSync::Name(int bucket, const std::string& parameters) {
-  if (buckets_[bucket].rows) buckets_[bucket].rows->Name(parameters);
-  for (Segment& segment : buckets_[bucket].segments) {
-    for (std::string* const label : {&segment.label, &segment.gather_label}) {
-      absl::StrAppend(label, " (", parameters, ")");
-    }
-  }
 }
 
 absl::Status GradientSync::Start(int index, Stream& compute) {

@@ -28,24 +28,22 @@ class GradientSync {
     kGather,   // StartGather sends this rank's shard of the bucket to all others
     kOneCopy,  // ranks share the new values: StartGather only signals them
   };
-  // `buckets`, `sums` (F64, one a bucket) and `scratch` (kSumSquaresScratchBytes) are device
-  // memory.  A bucket with a tensor in `summed` leaves, and its sum comes there.  All arguments
-  // outlive the result.  With halves, rank r's shard of a bucket is EqualPart(elements, ranks, r).
-  // After an error of communication the process must end, as copies or sums may still use the
-  // memory.  Errors: those of allocation.
+  struct SyncedBucket {
+    Tensor gradients;             // device memory
+    Tensor summed = {};           // its sum comes here if it leaves; null if it stays
+    std::string parameters = {};  // names for errors, the same on all ranks
+    // If it is a table's gradient, its sum finds the touched rows too.
+    const TouchedTable* table = nullptr;
+    Net::TableTensors rows = {};
+  };
+  // `sums` (F64, one a bucket) and `scratch` (kSumSquaresScratchBytes) are device memory.  All
+  // memory outlives the result.  With halves, rank r's shard of a bucket is
+  // EqualPart(elements, ranks, r).  After an error of communication the process must end, as copies
+  // or sums may still use the memory.  Errors: those of allocation.
   static absl::StatusOr<std::unique_ptr<GradientSync>> Create(
-      Device& device, ProcessGroup& communication, std::vector<Tensor> buckets, Tensor sums,
-      void* scratch, Halves halves = Halves::kNone, std::vector<Tensor> summed = {});
-
-  // Makes the sum of `bucket`, which is this table's gradient, find the touched rows too.  `table`
-  // and `memory` outlive the object.  Errors: those of allocation.
-  absl::Status FindRows(int bucket, Device& device, const TouchedTable& table,
-                        const Net::TableTensors& memory);
-
+      Device& device, ProcessGroup& communication, const std::vector<SyncedBucket>& buckets,
+      Tensor sums, void* scratch, Halves halves = Halves::kNone);
   ~GradientSync();  // waits for sums in progress
-
-  // Sets the names of the bucket's parameters for errors.  They must be the same on all ranks.
-  void Name(int bucket, const std::string& parameters);
 
   // True for one rank.  Start then only enqueues, the same in each step, and no Finish is needed.
   bool on_stream() const { return how_ == How::kAlone; }
@@ -113,8 +111,7 @@ class GradientSync {
   GradientSync(ProcessGroup& communication, Tensor sums, void* scratch, Halves halves)
       : communication_(communication), halves_(halves), sums_(sums), scratch_(scratch) {}
   bool in_halves() const { return halves_ != Halves::kNone; }
-  absl::Status AddBucket(Device& device, const Tensor& tensor, const Tensor& summed,
-                         std::byte* staged);
+  absl::Status AddBucket(Device& device, const SyncedBucket& of, std::byte* staged);
   absl::Status Begin(Bucket& bucket, int urgency, Stream& compute);
   // The exchange of a table's rows that accompanies the operation in progress, or null.
   static RowExchange* Rows(const Bucket& bucket) {

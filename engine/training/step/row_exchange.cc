@@ -44,12 +44,12 @@ struct AddRow {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RowExchange>> RowExchange::Create(Device& device,
-                                                                 ProcessGroup& communication,
-                                                                 const TouchedTable& table,
-                                                                 const Net::TableTensors& memory,
-                                                                 Tensor gradient) {
+absl::StatusOr<std::unique_ptr<RowExchange>> RowExchange::Create(
+    Device& device, ProcessGroup& communication, const TouchedTable& table,
+    const Net::TableTensors& memory, Tensor gradient, const std::string& parameter) {
   std::unique_ptr<RowExchange> rows(new RowExchange(communication, table, memory, gradient));
+  rows->names_label_ = absl::StrCat("touched rows of ", parameter, ", ", rows->all());
+  rows->values_label_ = absl::StrCat("allgather of touched rows of ", parameter, ", ", rows->all());
   ASSIGN_OR_RETURN(rows->ready_, device.NewEvent());
   const auto all = static_cast<size_t>(rows->all());
   const auto allocate = [&](size_t bytes) {
@@ -66,11 +66,6 @@ absl::StatusOr<std::unique_ptr<RowExchange>> RowExchange::Create(Device& device,
   ASSIGN_OR_RETURN(rows->sums_, allocate(memory.values.bytes()));
   rows->squares_.resize(all);
   return rows;
-}
-
-void RowExchange::Name(const std::string& parameter) {
-  names_label_ = absl::StrCat("touched rows of ", parameter, ", ", all());
-  values_label_ = absl::StrCat("allgather of touched rows of ", parameter, ", ", all());
 }
 
 absl::Status RowExchange::Start(Stream& compute, int urgency) {

@@ -18,17 +18,14 @@ namespace gyre {
 
 class RowExchange {
  public:
-  // `memory` and `gradient`, which is flat, are the table's.  All arguments outlive the result.
+  // `memory` and `gradient`, which is flat, are the table's.  They and the first arguments outlive
+  // the result.  `parameter` is its name for errors, the same on all ranks.
   // Errors: those of allocation.
-  static absl::StatusOr<std::unique_ptr<RowExchange>> Create(Device& device,
-                                                             ProcessGroup& communication,
-                                                             const TouchedTable& table,
-                                                             const Net::TableTensors& memory,
-                                                             Tensor gradient);
+  static absl::StatusOr<std::unique_ptr<RowExchange>> Create(
+      Device& device, ProcessGroup& communication, const TouchedTable& table,
+      const Net::TableTensors& memory, Tensor gradient, const std::string& parameter);
 
   bool sends_values() const { return table_.sent_by_rows; }
-  // Sets the parameter's name for errors, before Start.  It must be the same on all ranks.
-  void Name(const std::string& parameter);
   // Precondition: the step's indices and gradient are on `compute`.  All ranks make the same calls.
   absl::Status Start(Stream& compute, int urgency);
   // Whether Finish would return at once.  Errors: as Finish's.

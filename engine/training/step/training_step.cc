@@ -49,24 +49,20 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     ASSIGN_OR_RETURN(step->server_, ServerSync::Create(model, optimizer, gate, learning_rate,
                                                        device, stream, communication));
   }
-  std::vector<Tensor> buckets, summed;
+  std::vector<GradientSync::SyncedBucket> buckets;
   for (int b = 0; !step->served() && b < static_cast<int>(net.plan().order.buckets.size()); ++b) {
-    buckets.push_back(net.bucket(b, net.plan().trace.ready_steps[b]));
-    summed.push_back(net.sent(b) ? net.summed(b) : Tensor{});
+    const TouchedTable* const table = TableOf(net.plan(), b);
+    buckets.push_back({.gradients = net.bucket(b, net.plan().trace.ready_steps[b]),
+                       .summed = net.sent(b) ? net.summed(b) : Tensor{},
+                       .parameters = Short(ParametersOf(model, net.plan().order.buckets[b])),
+                       .table = table,
+                       .rows = table != nullptr ? net.table(*table) : Net::TableTensors{}});
   }
-  ASSIGN_OR_RETURN(step->sync_,
-                   GradientSync::Create(
-                       device, communication, std::move(buckets), net.sums(), net.sums_scratch(),
-                       !step->sharded() || step->served() ? GradientSync::Halves::kNone
-                       : model.one_copy()                 ? GradientSync::Halves::kOneCopy
-                                                          : GradientSync::Halves::kGather,
-                       std::move(summed)));
-  for (int b = 0; b < step->sync_->buckets(); ++b) {
-    if (const TouchedTable* const table = TableOf(net.plan(), b)) {
-      RETURN_IF_ERROR(step->sync_->FindRows(b, device, *table, net.table(*table)));
-    }
-    step->sync_->Name(b, Short(ParametersOf(model, net.plan().order.buckets[b])));
-  }
+  ASSIGN_OR_RETURN(step->sync_, GradientSync::Create(
+                                    device, communication, buckets, net.sums(), net.sums_scratch(),
+                                    !step->sharded() || step->served() ? GradientSync::Halves::kNone
+                                    : model.one_copy() ? GradientSync::Halves::kOneCopy
+                                                       : GradientSync::Halves::kGather));
   for (int index = 0; index < kMostStepsInFlight; ++index) {
     ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
     StepLane& lane = step->lanes_.emplace_back(StepLane{

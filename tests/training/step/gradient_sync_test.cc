@@ -66,20 +66,21 @@ void RunRank(const Setting& setting, Device& device, ProcessGroup& communication
     return memory.back().data();
   };
   std::vector<Tensor> buckets, summed;
+  std::vector<GradientSync::SyncedBucket> synced;
   const int64_t longest = *std::ranges::max_element(kElements);
   std::byte* const sent = setting.leaves ? allocate(longest) : nullptr;
   std::byte* const came = setting.leaves ? allocate(longest) : nullptr;
   for (const int64_t elements : kElements) {
     buckets.push_back({setting.leaves ? sent : allocate(elements), Shape({elements}), DType::kF32});
-    if (setting.leaves) summed.push_back({came, Shape({elements}), DType::kF32});
+    summed.push_back({came, Shape({elements}), DType::kF32});
+    synced.push_back({.gradients = buckets.back(), .summed = summed.back()});
   }
   const Buffer sums =
       *Buffer::Allocate(device, MemoryKind::kDevice, kElements.size() * sizeof(double));
   const Buffer scratch = *Buffer::Allocate(device, MemoryKind::kDevice, kSumSquaresScratchBytes);
   const Shape bucket_count({static_cast<int64_t>(kElements.size())});
-  const auto sync = *GradientSync::Create(device, communication, buckets,
-                                          {sums.data(), bucket_count, DType::kF64}, scratch.data(),
-                                          GradientSync::Halves::kNone, summed);
+  const auto sync = *GradientSync::Create(device, communication, synced,
+                                          {sums.data(), bucket_count, DType::kF64}, scratch.data());
   EXPECT_EQ(sync->on_stream(), setting.ranks == 1);
   for (int step = 0; step < 3; ++step) {
     const bool poison = step == setting.poisoned_step && rank == setting.ranks - 1;
