@@ -1,6 +1,6 @@
-#include "engine/training/net/infer/activation_fusion.h"
-
 #include <utility>
+
+#include "engine/training/net/infer/inference_passes.h"
 
 namespace gyre {
 namespace {

@@ -1,11 +1,25 @@
 // inference_passes.h: what InferNet asks of the rest of its room.  Private to it.
 #pragma once
 
+#include <limits>
 #include <memory>
+#include <vector>
 
 #include "engine/training/net/infer/net_spec.h"
 
 namespace gyre {
+
+// An activation that a layer may apply to its output for the next layer.
+struct OutputActivation {
+  Activation kind = Activation::kNone;
+  double max = std::numeric_limits<double>::quiet_NaN();  // a ReLU's upper bound; NaN: none
+};
+
+// Moves each ReLU behind the max-pooling that is its only reader.  The two commute exactly, as the
+// largest x has the largest max(x, 0), and a maximum of 0 has no gradient.  The ReLU then has fewer
+// elements, and the unpooled ones need not be stored for backward.  Returns by node the activation
+// of its only reader, which it may apply to its output.
+std::vector<OutputActivation> FuseActivations(NetGraph& graph);
 
 // The net's own layer that changes the precision of a value and of its gradient.  It takes one
 // input of a real type.  Each element is rounded once.

@@ -10,7 +10,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/runtime/random.h"
-#include "engine/training/net/infer/activation_fusion.h"
 #include "engine/training/net/infer/inference_passes.h"
 #include "layers/factory.h"
 
