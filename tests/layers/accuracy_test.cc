@@ -64,17 +64,6 @@ TEST(Accuracy, Contract) {
                 options);
 }
 
-TEST(Accuracy, LabelsWithSeveralAxes) {
-  const ContractOptions options{.differentiable = false};
-  const TestInput scores = Real({2, 2, 3}, {1, 3, 2, 5, 4, 4, 0, 0, 1, 7, 8, 9});
-  for (const int axis : {0, 1}) {
-    const LayerCase layer{"accuracy {}",
-                          {Along(axis, scores), Along(axis, Labels({2, 2}, {1, 1, 2, 0}))}};
-    EXPECT_EQ(Metric(layer), (Doubles{2, 4}));
-    CheckContract(layer, options);
-  }
-}
-
 TEST(Accuracy, HasNoGradientAndNoLoss) {
   const RunResult result =
       Ran({"accuracy {}", {Distinct({2, 3}, 1), Labels({0, 1})}}, {.backward = false});
@@ -89,10 +78,7 @@ TEST(Accuracy, Errors) {
             "top_k: expected 1 or more, got 0");
   EXPECT_EQ(Refusal({"accuracy { top_k: 4 }", {scores, labels}}),
             "top_k: expected at most the 3 classes, got 4");
-  EXPECT_EQ(Refusal({"accuracy {}", {scores}}), "expects 2 inputs (scores, labels), got 1");
   EXPECT_EQ(Refusal({"accuracy {}", {labels, labels}}), "expects scores of type F64, got I32");
-  EXPECT_EQ(Refusal({"accuracy {}", {scores, Labels({1})}}),
-            "expects labels [2], one for each row of scores [2, 3], got [1]");
 }
 
 }  // namespace

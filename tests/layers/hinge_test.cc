@@ -59,9 +59,6 @@ TEST(Hinge, Contract) {
 
 TEST(Hinge, Errors) {
   const TestInput labels = Labels({0, 1});
-  EXPECT_EQ(Refusal({"hinge {}", {kScores}}), "expects 2 inputs (scores, labels), got 1");
-  EXPECT_EQ(Refusal({"hinge {}", {kScores, Labels({1})}}),
-            "expects labels [2], one for each row of scores [2, 3], got [1]");
   EXPECT_EQ(Refusal({"hinge { margin: -1 }", {kScores, labels}}),
             "margin: expected 0 or more, got -1");
   EXPECT_EQ(Refusal({"hinge { loss_weight: -1 }", {kScores, labels}}),
