@@ -15,51 +15,43 @@ namespace gyre {
 class ServerSync::Update final : public TableUpdate {
  public:
   // dropped: by chunk.
-  Update(const Model& model, const Optimizer& optimizer, LearningRate learning_rate, int bucket,
-         UpdateScalars* scalars, std::span<int64_t> dropped)
-      : model_(model),
-        optimizer_(optimizer),
-        learning_rate_(std::move(learning_rate)),
+  Update(const ServerSync& sync, int bucket, UpdateScalars* scalars, std::span<int64_t> dropped)
+      : sync_(sync),
         bucket_(bucket),
         scalars_(scalars),
         dropped_(dropped),
         applied_(dropped.size()) {}
 
-  // skipped: number of skipped steps before `step`.
-  void Begin(int64_t step, int64_t skipped, const ServerGate* gate) {
-    first_step_ = step;
-    skipped_ = skipped;
-    gate_ = gate;
-  }
-
   // Slots, then masters.  None if the server uses the model's.
   int slots() const override {
-    const bool in_host_memory = model_.plan().options.shape.server->in_host_memory;
-    return in_host_memory ? model_.train().plan().slots.arrays(bucket_) : 0;
+    const bool in_host_memory = sync_.model_.plan().options.shape.server->in_host_memory;
+    return in_host_memory ? sync_.model_.train().plan().slots.arrays(bucket_) : 0;
   }
 
   // Called by the thread that drives the server, one call at a time.
   absl::Status Apply(Stream& stream, const OwnedRows& rows, RowIndices, Tensor sent,
                      int64_t clock) const override {
     GYRE_CHECK(rows.chunk < static_cast<int>(dropped_.size()));
-    const RunShape& shape = model_.plan().options.shape;
-    const int64_t step = first_step_ + clock;
+    const Model& model = sync_.model_;
+    const RunShape& shape = model.plan().options.shape;
+    const int64_t step = sync_.first_step_ + clock;
     const double shares = shape.shares();
     const bool gated_alone = shape.gates_alone();  // and the loss's scale taken out
     UpdateScalars scalars = {.gradient_scale =
                                  gated_alone ? shares : shares / shape.loss_scale.initial};
-    const int64_t number = (first_step_ - skipped_) * shape.shares() + applied_[rows.chunk]++;
-    optimizer_.Prepare(static_cast<uint64_t>(number), scalars);
-    if (gate_ != nullptr) scalars = gate_->update();
-    scalars.learning_rate = learning_rate_(step) / shares;
+    const int64_t number =
+        (sync_.first_step_ - sync_.skipped_) * shape.shares() + applied_[rows.chunk]++;
+    sync_.optimizer_.Prepare(static_cast<uint64_t>(number), scalars);
+    if (sync_.owners_gate_) scalars = sync_.owners_gate_->update();
+    scalars.learning_rate = sync_.learning_rate_(step) / shares;
     if (gated_alone) {
       RETURN_IF_ERROR(
           SetUpdateUnlessSpoilt(stream, sent, scalars, number, &dropped_[rows.chunk], scalars_));
     } else {
       RETURN_IF_ERROR(SetUpdate(stream, scalars, scalars_));
     }
-    const Net& net = model_.train();
-    const ParameterSet& parameters = model_.plan().parameters;
+    const Net& net = model.train();
+    const ParameterSet& parameters = model.plan().parameters;
     const int64_t part = UpdatedShard(net.plan(), bucket_).begin;
     const ElementRange chunk = {rows.first, rows.first + rows.values.shape[0]};
     const int kinds = net.plan().slots.kinds();
@@ -87,25 +79,22 @@ class ServerSync::Update final : public TableUpdate {
                        .decay_multiplier = spec.decay_multiplier,
                        .master = has_master ? array(kinds, range) : Tensor{}});
     }
-    return optimizer_.Update(stream, scalars_, views);
+    return sync_.optimizer_.Update(stream, scalars_, views);
   }
 
  private:
-  const Model& model_;
-  const Optimizer& optimizer_;
-  const LearningRate learning_rate_;
+  const ServerSync& sync_;
   const int bucket_;
   UpdateScalars* const scalars_;
   const std::span<int64_t> dropped_;
-  int64_t first_step_ = 0, skipped_ = 0;
-  const ServerGate* gate_ = nullptr;
-  mutable std::vector<int64_t> applied_;  // by chunk: updates, since then
+  mutable std::vector<int64_t> applied_;  // by chunk: updates, since Begin
 };
 
 absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(
     const Model& model, const Optimizer& optimizer, const UpdateGate& gate,
     LearningRate learning_rate, Device& device, Stream& compute, ProcessGroup& communication) {
-  std::unique_ptr<ServerSync> sync(new ServerSync(model, gate, compute));
+  std::unique_ptr<ServerSync> sync(
+      new ServerSync(model, optimizer, gate, std::move(learning_rate), compute));
   const Net& net = model.train();
   const RunShape& shape = model.plan().options.shape;
   const RunShape::Server& mode = *shape.server;
@@ -140,8 +129,8 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(
   for (size_t b = 0; b < tables.size(); ++b) {
     const int bucket = static_cast<int>(b);
     auto* const scalars = reinterpret_cast<UpdateScalars*>(sync->scalars_.data()) + b;
-    sync->updates_.push_back(std::make_unique<Update>(model, optimizer, learning_rate, bucket,
-                                                      scalars, std::span(dropped_at, chunks[b])));
+    sync->updates_.push_back(
+        std::make_unique<Update>(*sync, bucket, scalars, std::span(dropped_at, chunks[b])));
     dropped_at += chunks[b];
     RETURN_IF_ERROR(sync->server_->AddTable(tables[b], *sync->updates_.back()).status());
   }
@@ -167,8 +156,13 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(
   return sync;
 }
 
-ServerSync::ServerSync(const Model& model, const UpdateGate& gate, Stream& compute)
-    : model_(model), gate_(gate), compute_(compute) {}
+ServerSync::ServerSync(const Model& model, const Optimizer& optimizer, const UpdateGate& gate,
+                       LearningRate learning_rate, Stream& compute)
+    : model_(model),
+      optimizer_(optimizer),
+      gate_(gate),
+      learning_rate_(std::move(learning_rate)),
+      compute_(compute) {}
 
 ServerSync::~ServerSync() = default;
 
@@ -184,7 +178,6 @@ absl::Status ServerSync::Begin(int64_t step) {
   const ParameterSet& parameters = model_.plan().parameters;
   for (size_t b = 0; b < updates_.size(); ++b) {
     const int bucket = static_cast<int>(b);
-    updates_[b]->Begin(step, skipped_, owners_gate_.get());
     const ElementRange part = UpdatedShard(net.plan(), bucket);
     const Tensor& values = server_->owned(bucket).values;
     for (const auto& [p, begin, at, count] : RangesIn(net.plan().order, parameters, bucket, part)) {
@@ -220,17 +213,11 @@ absl::Status ServerSync::Take(int bucket, const std::function<absl::Status()>& u
   return server_->PreUpdate(pushes_[bucket]);
 }
 
-absl::Status ServerSync::Ready(int bucket, const StepGraph::Between& between,
-                               const Net::Enter& enter) {
-  const Net& net = model_.train();
-  const int ready = net.plan().trace.ready_steps[bucket];
-  if (ready >= 0) {
-    RETURN_IF_ERROR(enter(net.At(ready)));
-    RETURN_IF_ERROR(net.ClearPadding(compute_, bucket));
-  }
+absl::Status ServerSync::Ready(int bucket, const StepGraph::Between& between) {
   if (!model_.plan().options.shape.gates_alone()) return Push(bucket, between);
-  return SumSquares(compute_, net.bucket(bucket, ready), net.sums_scratch(),
-                    net.sums().as<double>() + bucket);
+  const Net& net = model_.train();
+  return SumSquares(compute_, net.bucket(bucket, net.plan().trace.ready_steps[bucket]),
+                    net.sums_scratch(), net.sums().as<double>() + bucket);
 }
 
 absl::Status ServerSync::Push(int bucket, const StepGraph::Between& between) {

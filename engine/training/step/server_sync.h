@@ -55,9 +55,9 @@ class ServerSync {
   // consumer.  Later work on the compute stream finds them in the bucket's memory.  A second call
   // in a step does nothing.
   absl::Status Take(int bucket, const std::function<absl::Status()>& use);
-  // Enqueues what follows the backward that completes a bucket.  Its gradients are sent, unless
-  // this rank gates alone.
-  absl::Status Ready(int bucket, const StepGraph::Between& between, const Net::Enter& enter);
+  // Enqueues what follows the bucket's ready step.  Its gradients are sent, unless this rank gates
+  // alone.
+  absl::Status Ready(int bucket, const StepGraph::Between& between);
   // Enqueues the end of a step in `lane`, after all buckets are ready.  Passes the gate, and sends
   // the buckets of a rank that gates alone.
   absl::Status EndStep(int lane, const StepGraph::Between& between, const Net::Enter& enter);
@@ -80,7 +80,8 @@ class ServerSync {
  private:
   class Update;
 
-  ServerSync(const Model& model, const UpdateGate& gate, Stream& compute);
+  ServerSync(const Model& model, const Optimizer& optimizer, const UpdateGate& gate,
+             LearningRate learning_rate, Stream& compute);
 
   absl::Status Push(int bucket, const StepGraph::Between& between);
   absl::Status PassGate() { return owners_gate_->Pass(first_step_ + server_->clock()); }
@@ -88,17 +89,19 @@ class ServerSync {
   absl::Status CopySlots(bool to_server);
 
   const Model& model_;
+  const Optimizer& optimizer_;
   const UpdateGate gate_;  // of this rank's step
+  const LearningRate learning_rate_;
   Stream& compute_;
-  std::unique_ptr<Device> host_;         // null unless the server is in host memory
-  std::unique_ptr<Stream> host_stream_;  // of host_
+  int64_t first_step_ = 0, skipped_ = 0;  // skipped: steps before first_step_
+  std::unique_ptr<Device> host_;          // null unless the server is in host memory
+  std::unique_ptr<Stream> host_stream_;   // of host_
   // In the server's memory.  An UpdateScalars a bucket, then I64 counts of gradients dropped, by
   // chunk.
   Buffer scalars_;
-  std::vector<std::unique_ptr<Update>> updates_;  // by bucket
-  std::unique_ptr<ParameterServer> server_;       // uses updates_
+  std::vector<std::unique_ptr<Update>> updates_;  // by bucket; they read the members above
   std::unique_ptr<ServerGate> owners_gate_;       // null: not in bsp, or not gated
-  int64_t first_step_ = 0, skipped_ = 0;          // skipped: steps before first_step_
+  std::unique_ptr<ParameterServer> server_;       // uses updates_
   std::vector<int> reads_, pushes_;               // by bucket
   std::vector<int64_t> taken_;                    // by bucket: number of steps that took it
   bool begun_ = false;

@@ -211,9 +211,13 @@ absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Betw
     });
   };
   RETURN_IF_ERROR(net.Forward(stream_, sum, needed, enter));
-  const auto ready = [&](int bucket) {
+  const auto ready = [&](int bucket) -> absl::Status {
     if (!update) return absl::OkStatus();
-    return served() ? server_->Ready(bucket, between, enter) : Ready(index, bucket, between, enter);
+    if (const int step = trace.ready_steps[bucket]; step >= 0) {
+      RETURN_IF_ERROR(enter(net.At(step)));
+      RETURN_IF_ERROR(net.ClearPadding(stream_, bucket));
+    }
+    return served() ? server_->Ready(bucket, between) : Ready(index, bucket, between, enter);
   };
   RETURN_IF_ERROR(net.Backward(stream_, sum, ready, enter));
   if (update && served()) RETURN_IF_ERROR(server_->EndStep(index, between, enter));
@@ -228,18 +232,12 @@ absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Betw
 // The bucket's gradients are on the stream.
 absl::Status TrainingStep::Ready(int lane, int bucket, const StepGraph::Between& between,
                                  const Net::Enter& enter) {
-  const Net& net = model_.train();
-  const NetTrace& trace = net.plan().trace;
-  if (const int ready = trace.ready_steps[bucket]; ready >= 0) {
-    RETURN_IF_ERROR(enter(net.At(ready)));
-    RETURN_IF_ERROR(net.ClearPadding(stream_, bucket));
-  }
   if (sync_->on_stream()) {
     RETURN_IF_ERROR(sync_->Start(bucket, stream_));
   } else {
     RETURN_IF_ERROR(between([this, lane, bucket] { return StartSum(lane, bucket); }));
   }
-  for (const int b : trace.updates_behind[bucket]) {
+  for (const int b : model_.train().plan().trace.updates_behind[bucket]) {
     RETURN_IF_ERROR(EnterUpdate(lane, b, between, enter));
   }
   return absl::OkStatus();
