@@ -6,7 +6,6 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <chrono>
 #include <cstring>
@@ -20,6 +19,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "engine/runtime/check.h"
+#include "tests/data/temp_folder.h"
 
 namespace gyre {
 namespace {
@@ -44,20 +44,6 @@ std::string ReadAll(std::FILE* file) {
     at += count;
   }
   return text;
-}
-
-void WriteBinary(const std::string& path, const std::string& bytes, bool gzip) {
-  if (gzip) {
-    gzFile file = gzopen(absl::StrCat(path, ".gz").c_str(), "wb");
-    GYRE_CHECK(file != nullptr);
-    GYRE_CHECK(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())) ==
-               static_cast<int>(bytes.size()));
-    GYRE_CHECK(gzclose(file) == Z_OK);
-    return;
-  }
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  GYRE_CHECK(file.good());
 }
 
 // The flags of tests/mpirun_test.sh, which says why.
@@ -106,11 +92,10 @@ std::vector<std::string> Environment(const ToolOptions& options, const std::stri
   // either: TSan does not see the atomics that guard a default string, made when first read.  Where
   // it has lost the stack of the making, the string's own name tells.
   values["OMP_THREAD_LIMIT"] = "1";
-  WriteBinary(absl::StrCat(scratch, "/tsan"),
-              "called_from_lib:libgomp.so\ncalled_from_lib:libdnnl.so\n"
-              "race:google::protobuf::internal::LazyString\n"
-              "race:_i_give_permission_to_break_this_code_default_\n",
-              /*gzip=*/false);
+  WriteBytes(absl::StrCat(scratch, "/tsan"),
+             "called_from_lib:libgomp.so\ncalled_from_lib:libdnnl.so\n"
+             "race:google::protobuf::internal::LazyString\n"
+             "race:_i_give_permission_to_break_this_code_default_\n");
   values["TSAN_OPTIONS"] = absl::StrCat("halt_on_error=1:suppressions=", scratch, "/tsan");
 #endif
   for (const auto& [name, value] : options.env) values[name] = value;
@@ -294,8 +279,8 @@ void WriteIdx(const std::string& folder, const std::string& name, const Syntheti
     const auto other = data.labels.find(sample);
     labels.push_back(static_cast<char>(other != data.labels.end() ? other->second : label));
   }
-  WriteBinary(absl::StrCat(folder, "/", name, "-images.idx"), images, data.gzip);
-  WriteBinary(absl::StrCat(folder, "/", name, "-labels.idx"), labels, data.gzip);
+  WriteBytes(absl::StrCat(folder, "/", name, "-images.idx"), images);
+  WriteBytes(absl::StrCat(folder, "/", name, "-labels.idx"), labels);
 }
 
 std::string ConvNetText(const SyntheticData& data) {
@@ -340,20 +325,16 @@ std::string CopiedLabelNetText(const SyntheticData& data) {
 
 std::string WriteTrainer(const std::string& folder, const std::string& net,
                          const TrainerText& trainer) {
-  const char* gz = trainer.gzip ? ".gz" : "";
   const auto dataset = [&](const char* name) {
-    return absl::StrFormat(
-        "  %s { idx { images: \"%s-images.idx%s\" labels: \"%s-labels.idx%s\" } }\n", name, name,
-        gz, name, gz);
+    return absl::StrFormat("  %s { idx { images: \"%s-images.idx\" labels: \"%s-labels.idx\" } }\n",
+                           name, name, name);
   };
-  WriteBinary(absl::StrCat(folder, "/net.textproto"), net, false);
+  WriteBytes(absl::StrCat(folder, "/net.textproto"), net);
   const std::string path = absl::StrCat(folder, "/trainer.textproto");
-  WriteBinary(
-      path,
-      absl::StrCat("net: \"net.textproto\"\ndata {\n", dataset("train"), dataset("test"),
-                   "  normalization { mean: 0.3 std: 0.3 }\n}\noptimizer { ", trainer.optimizer,
-                   " }\nlearning_rate { ", trainer.learning_rate, " }\n", trainer.rest, "\n"),
-      false);
+  WriteBytes(path, absl::StrCat(
+                       "net: \"net.textproto\"\ndata {\n", dataset("train"), dataset("test"),
+                       "  normalization { mean: 0.3 std: 0.3 }\n}\noptimizer { ", trainer.optimizer,
+                       " }\nlearning_rate { ", trainer.learning_rate, " }\n", trainer.rest, "\n"));
   return path;
 }
 

@@ -83,10 +83,9 @@ struct SyntheticData {
   int64_t height = 12, width = 12, channels = 1;
   int classes = 10;
   uint64_t seed = 1;
-  bool gzip = false;
   std::map<int64_t, uint8_t> labels = {};  // overrides: sample -> label
 };
-// Writes FOLDER/NAME-images.idx and FOLDER/NAME-labels.idx (.idx.gz if gzip).
+// Writes FOLDER/NAME-images.idx and FOLDER/NAME-labels.idx.
 void WriteIdx(const std::string& folder, const std::string& name, const SyntheticData& data);
 
 // Two convolutions with pooling, dropout and two dense layers; images of 8x8 or more.
@@ -102,7 +101,6 @@ struct TrainerText {
   std::string optimizer = "sgd { momentum: 0.9 }";
   std::string learning_rate = "base: 0.05";
   std::string rest = "batch: 8 steps: 10";  // batch, length and any other field
-  bool gzip = false;                        // the data sets' names end in .gz
 };
 // Writes FOLDER/net.textproto and FOLDER/trainer.textproto; returns the latter's path.
 std::string WriteTrainer(const std::string& folder, const std::string& net,

@@ -44,47 +44,21 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(Determinism, SameCommandSameBits) {
   std::set<std::string> digests;
   for (int ranks : {1, 2}) {
-    const std::string first = folder_.Digest(absl::StrCat("first", ranks), {}, {.ranks = ranks});
-    const std::string second = folder_.Digest(absl::StrCat("second", ranks), {}, {.ranks = ranks});
-    EXPECT_EQ(first, second) << ranks << " ranks";
-    EXPECT_EQ(folder_.MetricLines(absl::StrCat("first", ranks)),
-              folder_.MetricLines(absl::StrCat("second", ranks)));
-    digests.insert(first);
+    const auto run = [&](const char* out, const std::vector<std::string>& more) {
+      const std::string name = absl::StrCat(out, ranks);
+      const std::string digest = folder_.Digest(name, more, {.ranks = ranks});
+      return std::pair(digest, folder_.MetricLines(name));
+    };
+    const auto first = run("first", {});
+    EXPECT_EQ(run("second", {}), first) << ranks << " ranks";
+    EXPECT_EQ(run("sim", {"--device=sim"}), first) << ranks << " ranks";
+    digests.insert(first.first);
   }
   // The digest sees what matters: else equality would prove nothing.
   digests.insert(folder_.Digest("other_seed", {"--seed=2"}));
   digests.insert(folder_.Digest("longer", {"--steps=16"}));
   digests.insert(folder_.Digest("no_dropout", {"--set=net.layer.drop.dropout.rate=0"}));
   EXPECT_EQ(digests.size(), 5);
-}
-
-TEST_P(Determinism, SimEqualsCpu) {
-  for (int ranks : {1, 2}) {
-    const std::string cpu = folder_.Digest(absl::StrCat("cpu", ranks), {}, {.ranks = ranks});
-    const std::string sim =
-        folder_.Digest(absl::StrCat("sim", ranks), {"--device=sim"}, {.ranks = ranks});
-    EXPECT_EQ(cpu, sim) << ranks << " ranks";
-    EXPECT_EQ(folder_.MetricLines(absl::StrCat("cpu", ranks)),
-              folder_.MetricLines(absl::StrCat("sim", ranks)));
-  }
-}
-
-// test_batch: in the first case the training net is the largest, in the second one a testing net.
-TEST_P(Determinism, TheSmallestCapacityWillDo) {
-  const std::string cpu = folder_.Digest("cpu");
-  std::set<int64_t> capacities;
-  for (const char* test_batch : {"1", "60"}) {
-    const auto memory = [&](int64_t bytes) {
-      return std::vector<std::string>{"--device=sim", absl::StrCat("--device_memory=", bytes),
-                                      absl::StrCat("--set=test_batch=", test_batch)};
-    };
-    const int64_t smallest = NumberIn(folder_.Train("fails", memory(1)).err, kLeastDeviceMemory);
-    EXPECT_EQ(NumberIn(folder_.Train("fails", memory(smallest - 1)).err, kLeastDeviceMemory),
-              smallest);
-    EXPECT_EQ(folder_.Digest(absl::StrCat("tight", test_batch), memory(smallest)), cpu);
-    capacities.insert(smallest);
-  }
-  EXPECT_EQ(capacities.size(), 2);
 }
 
 // Vendor libraries split large images over threads.
@@ -116,17 +90,6 @@ TEST(Threads, WaitAsideUnlessTheUserChooses) {
   EXPECT_EQ(waiting("", "77"), "GOMP_SPINCOUNT = '77'");
   // Started anew it would stay on the core to which its first thread is bound.
   EXPECT_NE(waiting("", "", "true"), "GOMP_SPINCOUNT = '6000'");
-}
-
-TEST(Files, GzipEqualsPlain) {
-  SyntheticData data = kData;
-  const TrainingFolder folder(data);
-  WriteTrainer(folder / "", MlpNetText(data), {.rest = kLength});
-  const std::string plain = folder.Digest("plain");
-  data.gzip = true;
-  const TrainingFolder packed(data);
-  WriteTrainer(packed / "", MlpNetText(data), {.rest = kLength, .gzip = true});
-  EXPECT_EQ(packed.Digest("packed"), plain);
 }
 
 }  // namespace
