@@ -207,7 +207,8 @@ const BadInput kCheckpoints[] = {
     {.name = "ResumeWithoutCheckpoint",
      .message = "--resume=latest: no checkpoint in @/out/checkpoints; leave --resume out to start "
                 "anew, or give --resume=auto, which does what it can",
-     .arguments = {"--resume=latest"}},
+     .arguments = {"--resume=latest"},
+     .ranks = {1, 2}},
     {.name = "ResumeFromNoCheckpoint",
      .message = "--resume=@/run: @/run/state.pb: missing; in @/run/checkpoints there are "
                 "step_00000004, step_00000002; give one of them",
