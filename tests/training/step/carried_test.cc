@@ -1,5 +1,5 @@
 // What layers carry from batch to batch: from step to step, whatever the ranks, the batches of a
-// step and the device; through a test, and in tests.
+// step and the device.  Through a test, and in tests: end_to_end/runs/carried_test.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -42,7 +42,6 @@ struct Options {
   double learning_rate = 0.5;
   std::string more = {};
   std::function<std::unique_ptr<Device>(int rank)> device = [](int) { return NewCpuDevice({}); };
-  int64_t tests_every = 0;  // steps
   LossScale loss_scale = {};
 };
 
@@ -52,7 +51,7 @@ using Rows = std::map<std::string, std::map<int64_t, std::vector<double>>>;
 struct Outcome {
   std::vector<double> losses;  // by iteration, of all ranks
   std::string digest;
-  Rows rows, test_rows;
+  Rows rows;
   int64_t skipped = 0;  // steps
 };
 
@@ -112,27 +111,6 @@ Fed Feed(const Net& net, Device& device, int64_t position, int64_t rows, int64_t
   return fed;
 }
 
-// Forward over a test of two batches, as an evaluation does.
-void Test(const Model& model, Device& device, Stream& stream, int64_t times, Rows& rows) {
-  const Net& net = *model.test().front();
-  ASSERT_TRUE(net.ClearCarried(stream).ok());
-  StepBuffer buffer = *StepBuffer::Create(device, net);
-  InputUpload upload = *InputUpload::Create(device, net);
-  const int64_t batch = net.plan().spec.shape.global;
-  for (int64_t b = 0; b < 2; ++b) {
-    const Fed fed = Feed(net, device, b * batch, batch, times);
-    buffer.Set({}, {});
-    ASSERT_TRUE(buffer.Upload(stream).ok());
-    ASSERT_TRUE(upload.Start(/*lane=*/0, fed.batch, stream).ok());
-    ASSERT_TRUE(upload.Deliver(/*lane=*/0, stream, net).ok());
-    const auto sum = [](Stream&, absl::string_view, Tensor) { return absl::OkStatus(); };
-    ASSERT_TRUE(net.Forward(stream, sum).ok());
-    ASSERT_TRUE(stream.Synchronize().ok());
-  }
-  rows.clear();
-  AddRows(net, stream, rows);
-}
-
 void TrainRank(const Options& o, ProcessGroup& communication, Outcome& outcome) {
   const Parsed<NetConfig> net = *ParseNetText(NetText(o.times, o.more), "n");
   const std::unique_ptr<Device> device = o.device(communication.rank());
@@ -147,8 +125,6 @@ void TrainRank(const Options& o, ProcessGroup& communication, Outcome& outcome) 
                                 .accumulate = o.accumulate,
                                 .compute = o.dtype,
                                 .loss_scale = o.loss_scale},
-                      .test_batch = o.batch,
-                      .test_samples = 2 * o.batch,
                       .slots = optimizer->slot_names(),
                       .bucket_bytes = 64,
                       .feed = FeedOn(device->kind(),
@@ -176,9 +152,6 @@ void TrainRank(const Options& o, ProcessGroup& communication, Outcome& outcome) 
                             update ? std::optional(o.learning_rate) : std::nullopt)
                     .ok());
     if (step->in_flight() == kMostStepsInFlight) finish();
-    if (o.tests_every == 0 || (i + 1) % (o.tests_every * o.accumulate) != 0) continue;
-    while (step->in_flight() > 0) finish();
-    Test(*model, *device, *stream, o.times, outcome.test_rows);
   }
   while (step->in_flight() > 0) finish();
   AddRows(model->train(), *stream, outcome.rows);
@@ -280,23 +253,6 @@ TEST(Carried, DelaysInStreamsChangeNoBits) {
       EXPECT_EQ(outcome.losses, expected.losses);
     }
   }
-}
-
-// The testing net has rows of its own, and begins each test with none.
-TEST(Carried, ATestGoesOnByItself) {
-  for (const int64_t accumulate : {1, 2}) {
-    for (const int ranks : {1, 2}) {  // the second has a smaller share
-      const Options options{.batch = 3, .accumulate = accumulate, .steps = 2, .ranks = ranks};
-      const Outcome expected = Train(options);
-      Options tested = options;
-      tested.tests_every = 1;
-      const Outcome outcome = Train(tested);
-      EXPECT_EQ(outcome.digest, expected.digest);
-      EXPECT_EQ(outcome.rows, expected.rows);
-    }
-  }
-  const Outcome twice = Train({.batch = 3, .steps = 2, .learning_rate = 0, .tests_every = 1});
-  ExpectNear(twice.test_rows, twice.rows, 1e-12);  // of two batches as well
 }
 
 TEST(Carried, IsPartOfThePlan) {
