@@ -19,7 +19,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "engine/data/batches/sample_order.h"
 #include "engine/runtime/machine.h"
 #include "tests/end_to_end/training_folder.h"
 
@@ -123,29 +122,6 @@ TEST(Bsp, SumsStatisticsAsDirect) {
   }
 }
 
-// Several batches make the step of one as large, and a resumed run the bits of a straight one.
-TEST(Accumulate, EqualsTheLargerBatch) {
-  const TrainingFolder folder(kData, kTestSamples);
-  WriteTrainer(folder / "", ConvNetText(kData),
-               {.optimizer = "adam {} clip_norm: 0.5",
-                .rest = "batch: 18 test_batch: 7 evaluate_every: 10 precision: F64 "
-                        "distributed { bucket_bytes: 300 }"});
-  folder.Digest("large", {"--steps=50"});
-  const auto digest = [&](const std::string& out, std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(), {"--batch=6", "--set=accumulate=3"});
-    return folder.Digest(out, arguments, {.ranks = 2});
-  };
-  const std::string straight = digest("straight", {"--steps=50"});
-  for (const char* key : kMeasured) {
-    EXPECT_LE(
-        LargestRelativeDifference(folder.Metrics("straight", key), folder.Metrics("large", key)),
-        kF64Bound)
-        << key;
-  }
-  digest("parts", {"--steps=23"});
-  EXPECT_EQ(digest("parts", {"--steps=50", "--resume=latest"}), straight);
-}
-
 // Gradients that travel as halves: almost the same losses, and the same bits again.
 TEST(Wire, TrainsAlmostAsF32Does) {
   const TrainingFolder folder(kData, kTestSamples);
@@ -198,17 +174,11 @@ TEST(Wire, PlanCountsWhatTravels) {
   EXPECT_EQ(rows("BF16"), expected);
 }
 
-// Each rank updates its part, with the optimizer's state of that alone: the bits of `direct`.
-TEST(ShardOptimizer, HasTheBitsOfDirect) {
+TEST(ShardOptimizer, IsSaidAndPlanned) {
   const TrainingFolder folder(kData, kTestSamples);
   WriteTrainer(folder / "", ConvNetText(kData),
                {.optimizer = "adam {} clip_norm: 0.5",
                 .rest = absl::StrCat(kSizes, " distributed { allreduce: \"direct\" }")});
-  const std::string whole = folder.Digest("whole", {"--steps=5"}, {.ranks = 2});
-  for (const char* device : {"--device=cpu", "--device=sim"}) {
-    EXPECT_EQ(folder.Digest(device, {"--steps=5", "--shard_optimizer", device}, {.ranks = 2}),
-              whole);
-  }
   // However much the first line says, it fits a terminal.
   const std::string out = folder.Train("said", {"--steps=1", "--ranks=2", "--shard_optimizer"}).out;
   EXPECT_THAT(out, testing::StartsWith("training conv: 2 ranks of 1 thread on cpu, sharded "));
@@ -224,16 +194,6 @@ TEST(ShardOptimizer, HasTheBitsOfDirect) {
   EXPECT_THAT(plan({"--shard_optimizer"}), HasSubstr(says));
   EXPECT_THAT(plan({of_file}), HasSubstr(says));
   EXPECT_THAT(plan({of_file, "--noshard_optimizer"}), testing::Not(HasSubstr(says)));
-}
-
-// Clipping must be at work where the other tests rely on it.
-TEST(Clipping, ChangesWeights) {
-  const TrainingFolder folder(kData, kTestSamples);
-  const auto digest = [&](const char* optimizer) {
-    WriteTrainer(folder / "", ConvNetText(kData), {.optimizer = optimizer, .rest = kSizes});
-    return folder.Digest(optimizer, {"--steps=5"});
-  };
-  EXPECT_NE(digest("sgd { momentum: 0.9 }"), digest("sgd { momentum: 0.9 } clip_norm: 0.5"));
 }
 
 TEST(Evaluate, EqualOnAnyNumberOfRanksInBatchesOfAnySize) {
@@ -261,27 +221,6 @@ TEST(Threads, AreARanksShareOfTheCoresThatItIsBoundTo) {
   EXPECT_EQ(result.exit_code, 0) << result.ToString();
   EXPECT_THAT(result.out,
               HasSubstr(absl::StrCat("2 ranks of ", std::max(1, Cores() / 2), " thread")));
-}
-
-// A sample that one rank alone reads has an impossible label: that rank's reason ends all of them.
-TEST(Failure, OfOneRankEndsAllWithItsReason) {
-  constexpr int64_t kBatch = 8;
-  for (int ranks : {2, 3}) {
-    for (int failing : {0, ranks - 1}) {
-      const int64_t position = 2 * kBatch + ShareOf(kBatch, failing, ranks).first;
-      SyntheticData data{.samples = 50};
-      const int64_t sample = SampleOrder(data.samples, /*seed=*/1).At(position);
-      data.labels = {{sample, 200}};
-      const TrainingFolder folder(data);
-      WriteTrainer(folder / "", CopiedLabelNetText(data),
-                   {.rest = absl::StrCat("batch: ", kBatch, " steps: 1000000")});
-      const ToolResult result = folder.Train("out", {}, {.ranks = ranks});
-      EXPECT_FALSE(result.timed_out);
-      EXPECT_NE(result.exit_code, 0);
-      EXPECT_THAT(result.err, HasSubstr(absl::StrCat("error: rank ", failing, ": ")));
-      EXPECT_THAT(result.err, HasSubstr(absl::StrCat("sample ", sample, " (")));
-    }
-  }
 }
 
 TEST(Failure, ARankThatIsSilentEndsAllAndIsNamed) {
