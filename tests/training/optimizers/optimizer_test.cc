@@ -271,15 +271,6 @@ TYPED_TEST(OptimizerTest, FollowsTheFormulaForFiftySteps) {
 
 // ---- What holds for every optimizer -------------------------------------------------------------
 
-TYPED_TEST(OptimizerTest, RateMultiplierZeroFreezesTheParameter) {
-  for (const char* text : kEveryKind) {
-    std::mt19937_64 rng(6);
-    const std::vector<double> start = RandomValues(rng, 9);
-    const Values got = this->Run(text, start, RandomSteps(rng, 4, 9), {0, 1});
-    for (int t = 0; t < 4; ++t) EXPECT_EQ(got[t], start) << text;
-  }
-}
-
 TYPED_TEST(OptimizerTest, PaddingStaysZero) {
   for (const char* text : kEveryKind) {
     std::mt19937_64 rng(9);

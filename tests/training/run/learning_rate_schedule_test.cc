@@ -67,27 +67,6 @@ TEST(LearningRateSchedule, WarmUpLongerThanTheRun) {
   EXPECT_EQ(LearningRateAt(config, 16, 4), 0);
 }
 
-TEST(LearningRateSchedule, RisesInTheWarmUpAndThenNeverRises) {
-  for (const char* schedule :
-       {"constant {}", "step { every: 7 gamma: 0.3 }", "cosine { final: 0.01 }"}) {
-    for (int64_t warmup : {0, 1, 2, 13}) {
-      LearningRateConfig config = Config(schedule);
-      config.set_base(0.1f);
-      config.set_warmup_steps(warmup);
-      for (int64_t step = 1; step < 60; ++step) {
-        const double before = LearningRateAt(config, step - 1, 50);
-        const double now = LearningRateAt(config, step, 50);
-        EXPECT_GT(now, 0);
-        if (step < warmup) {
-          EXPECT_GT(now, before) << schedule << " warm-up " << warmup << " step " << step;
-        } else {
-          EXPECT_LE(now, before) << schedule << " warm-up " << warmup << " step " << step;
-        }
-      }
-    }
-  }
-}
-
 // The rate of a run's step, as the trainer has it.
 double RateAt(const LearningRateConfig& config, int64_t step, int64_t total_steps,
               const LearningRateScaling& scaling) {
