@@ -1,6 +1,6 @@
-// N ranks train the parameters that one rank trains, within the rounding of sums: where statistics
-// are summed within the net, labels are ignored, parameters are shared or rows of a table, and
-// gradients are added over batches.  Where they share out the optimizer they train them to the bit.
+// Gradients that are added over batches make the step of a larger batch, for every loss.  Ranks
+// that share out the optimizer train what `direct` does, to the bit.  That N ranks add up to one:
+// net_test.
 
 #include <gtest/gtest.h>
 
@@ -179,27 +179,6 @@ double Difference(const Weights& a, const Weights& b) {
   return largest;
 }
 
-TEST(Ranks, TrainWhatOneTrains) {
-  const struct {
-    std::string layers;
-    std::vector<std::string> of_one, of_many;
-  } cases[] = {{kNormNet, {}, {}},
-               {kTiedNet, {"optimizer.clip_norm=0.5"}, {"optimizer.clip_norm=0.5"}},
-               {kTiedNet, {"batch=8"}, {"batch=4", "accumulate=2"}}};
-  for (const auto& c : cases) {
-    SCOPED_TRACE(c.layers);
-    const TempFolder folder;
-    Train(folder / "1", c.layers, 1, c.of_one);
-    const Weights one = WeightsOf(folder / "1", 50);
-    EXPECT_GT(Difference(WeightsOf(folder / "1", 25), one), 1e-3);  // it is training that agrees
-    for (const int ranks : {2, 3}) {
-      const std::string out = folder / absl::StrCat(ranks);
-      Train(out, c.layers, ranks, c.of_many);
-      EXPECT_LT(Difference(WeightsOf(out, 50), one), kBound) << ranks << " ranks";
-    }
-  }
-}
-
 // The losses of the steps, as the run reports them.
 std::vector<double> LossesOf(const std::string& out) {
   std::vector<double> losses;
@@ -257,15 +236,6 @@ TEST(Accumulate, MakesTheStepOfTheLargerBatch) {
       for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(others.at(i), losses[i], 1e-9) << out;
     }
   }
-}
-
-// The exception: each rank normalises by what it sees.
-TEST(Ranks, LocalBatchNormDiffers) {
-  const std::string local = absl::StrReplaceAll(kNormNet, {{"synchronised: true", ""}});
-  const TempFolder folder;
-  Train(folder / "1", local, 1);
-  Train(folder / "2", local, 2);
-  EXPECT_GT(Difference(WeightsOf(folder / "2", 50), WeightsOf(folder / "1", 50)), 1e-3);
 }
 
 std::vector<std::string> With(std::vector<std::string> overrides, const std::string& allreduce,

@@ -374,24 +374,6 @@ TEST(TrainingStep, WhenABucketIsUpdatedChangesNoBits) {
   }
 }
 
-// Where gradients lie changes nothing: "naive" adds in the same order, in memory of each rank's
-// own.
-TEST(TrainingStep, RanksMayShareTheirGradientsMemory) {
-  const auto train = [](int ranks, const MakeDevice& make, const char* allreduce) {
-    return TrainRanks(ranks, make, DType::kF32, std::nullopt, /*poisoned_rank=*/-1,
-                      /*in_place=*/false, /*accumulate=*/2, allreduce);
-  };
-  for (const int ranks : {2, 3}) {
-    const std::string expected = train(ranks, Cpu, "naive")[0].digest;
-    for (const MakeDevice& make : {MakeDevice(Cpu), Sim(1), Sim(2)}) {
-      for (const Outcome& outcome : train(ranks, make, "shared")) {
-        ASSERT_TRUE(outcome.status.ok()) << outcome.status;
-        EXPECT_EQ(outcome.digest, expected);
-      }
-    }
-  }
-}
-
 TEST(TrainingStep, ANaNOnOneRankStopsAllInItsStepWithTheSameReason) {
   for (const std::optional<double> clip_norm : {std::optional<double>(), std::optional(0.5)}) {
     for (const int step : {0, 3, kSteps - 1}) {
