@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -333,6 +334,18 @@ TEST(ShardOptimizer, ResumesWithAndWithoutOnAnyRanks) {
       }
     }
   }
+}
+
+// As one of an earlier release, whose default was the ring, goes on with this one's.
+TEST(KeepAllreduce, ARingsRunHasItsBitsAndNoWarning) {
+  const TempFolder folder;
+  const std::vector<std::string> length = {"steps=10", "checkpoint_every=5"};
+  const auto straight = Train(folder / "ring", kTiedNet, 3, With(length, "ring", false));
+  EXPECT_NE(Train(folder / "auto", kTiedNet, 3, length), straight);  // or it would prove nothing
+  std::filesystem::remove_all(folder / "ring/checkpoints/step_00000010");
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(Train(folder / "ring", kTiedNet, 3, length), straight);
+  EXPECT_FALSE(absl::StrContains(testing::internal::GetCapturedStdout(), "resumed with"));
 }
 
 }  // namespace
