@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -91,24 +90,6 @@ TEST_F(MpiTest, TagsAreAsManyAsMpiSays) {
     return absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;
-}
-
-TEST_F(MpiTest, ManyBucketsInFlight) {
-  std::mt19937 random(1);  // the same on every rank
-  std::vector<std::vector<float>> buckets;
-  std::vector<ProcessGroup::Ticket> tickets;
-  for (int i = 0; i < 60; ++i) {
-    buckets.emplace_back(random() % 50'000, static_cast<float>(group_->rank() + i));
-    tickets.push_back(group_->Submit(
-        std::to_string(i),
-        {buckets[i].data(), {static_cast<int64_t>(buckets[i].size())}, DType::kF32}, nullptr));
-  }
-  const int ranks = group_->size();
-  for (int i = 0; i < 60; ++i) {
-    ASSERT_TRUE(group_->Wait(tickets[i]).ok());
-    const float sum = static_cast<float>(ranks * i + ranks * (ranks - 1) / 2);
-    EXPECT_EQ(buckets[i], std::vector<float>(buckets[i].size(), sum));
-  }
 }
 
 // Of a size that a plain send is rid of at once.

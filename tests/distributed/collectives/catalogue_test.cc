@@ -34,11 +34,6 @@ TEST(Shared, RefusesSeveralHosts) {
   });
 }
 
-TEST(Mpi, RefusesRanksThatAreThreads) {
-  const auto communicators = NewThreadCommunicators(2, kPatienceMs);
-  EXPECT_EQ(Refusal("mpi", *communicators[0]).code(), absl::StatusCode::kInvalidArgument);
-}
-
 // 2 hosts of 4 ranks: each sends half of its quarter to the other's, twice, and a partial.
 TEST(AllreduceBytesSent, CountsHosts) {
   EXPECT_EQ(AllreduceBytesSent("hierarchical", 800, 8, 2), 2 * 100 + 8);

@@ -4,11 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -63,31 +61,6 @@ TEST(Scaling, OneRankIsAlone) {
   EXPECT_DOUBLE_EQ(point.alone, 0.3);
   EXPECT_NEAR(point.efficiency, 1, 1e-12);
   EXPECT_EQ(point.sums, 0);
-}
-
-// With more ranks there is more to send, and no step is shorter, if sums are made one by one;
-// several at once may get in each other's way so that a longer start helps.  No step is shorter
-// than link or computation.
-TEST(Scaling, MoreRanksAreNoFaster) {
-  const double S = 5e7;
-  const Workload workload = EqualLayers(20, 0.3, 0.01, S);
-  for (const std::string algorithm : {"ring", "direct", "halving_doubling", "naive"}) {
-    for (const StepSchedule schedule :
-         {StepSchedule::kNone, StepSchedule::kBackward, StepSchedule::kForward}) {
-      ScalingSetup setup{.algorithm = algorithm, .schedule = schedule, .bucket_a_gradient = true};
-      double before = 0;
-      for (int ranks = 1; ranks <= 8192; ranks *= 2) {
-        SCOPED_TRACE(absl::StrCat(algorithm, " ", ranks));
-        const double step = Simulate(workload, setup, ranks).step * (1 + 1e-12);
-        if (schedule != StepSchedule::kForward) {
-          EXPECT_GE(step, before);
-        }
-        const double sent = algorithm == "naive" ? ranks - 1 : 2.0 * (ranks - 1) / ranks;
-        EXPECT_GE(step, std::max(0.3, sent * S * kByte));
-        before = step;
-      }
-    }
-  }
 }
 
 // k = 0: direct's; from k = n on the bytes once.
