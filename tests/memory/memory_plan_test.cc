@@ -40,14 +40,6 @@ std::string ErrorOf(const AccessTrace& trace, size_t capacity_bytes = kUnlimited
   return std::string(PlanMemory(trace, capacity_bytes).status().message());
 }
 
-TEST(MemoryPlan, EmptyTrace) {
-  const absl::StatusOr<MemoryPlan> plan = PlanMemory({}, 0);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->device_bytes, 0u);
-  EXPECT_EQ(plan->communication_bytes, 0u);
-  EXPECT_EQ(plan->lower_bound_bytes, 0u);
-}
-
 TEST(MemoryPlan, DisjointLifetimesShareMemory) {
   AccessTrace trace;
   trace.states = {State("a", 3 * kPage), State("b", kPage), State("c", 3 * kPage)};
