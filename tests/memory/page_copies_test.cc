@@ -1,32 +1,26 @@
 // What steps compute where blocks travel in 16 bits, bit for bit what they compute from plain
-// memory of which the very stays that a plan sends out are rounded: over random nets on `sim`, with
-// random delays on every stream, in memory as small as the plan says, pages on disk and steps that
-// run again among them.
+// memory of which the very stays that a plan sends out are rounded: over random nets, pages on disk
+// and steps that run again among them.
 
 #include "memory/pager/page_copies.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <random>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
-#include "engine/runtime/device/buffer.h"
 #include "engine/runtime/half.h"
-#include "memory/pager/pager.h"
 #include "memory/report/paging_text.h"
+#include "tests/memory/paged_run.h"
 #include "tests/sanitized.h"
 
 namespace gyre {
 namespace {
 
 constexpr int kCases = kSanitized ? 60 : 400;
-constexpr int kIterations = 3;
-constexpr int kThreads = 8;
 
 template <typename Narrow>
 void NarrowAll(const std::byte* from, std::byte* to, int64_t count) {
@@ -108,111 +102,36 @@ AccessTrace RandomNet(uint64_t seed) {
   return trace;
 }
 
-// at: where the state of each touch lies.  All is read before anything is written.
-uint64_t Execute(const AccessTrace& trace, const TraceStep& step, const std::vector<std::byte*>& at,
-                 uint64_t key) {
-  uint64_t sum = key;
-  for (size_t t = 0; t < step.touches.size(); ++t) {
-    if (!step.touches[t].read) continue;
-    for (size_t i = 0; i < trace.states[step.touches[t].state].bytes; ++i) {
-      sum = (sum ^ static_cast<uint64_t>(at[t][i])) * 0x9E3779B97F4A7C15;
-      sum ^= sum >> 32;
-    }
-  }
-  for (size_t t = 0; t < step.touches.size(); ++t) {
-    if (!step.touches[t].write) continue;
-    // Numbers of any exponent, not numbers and infinite ones among them.
-    std::mt19937 bits(static_cast<uint32_t>(sum ^ (sum >> 32) ^ t));
-    const size_t bytes = trace.states[step.touches[t].state].bytes;
-    for (size_t i = 0; i < bytes; i += 4) {
-      const uint32_t number = bits();
-      std::memcpy(at[t] + i, &number, 4);
-    }
-  }
-  return sum;
-}
-
-// Where a state lies at a position; -1: at home.
-std::byte* PlaceOf(const PagingPlan& plan, int state, int position, std::byte* arena,
-                   std::byte* pages, const PageFile* file) {
-  const auto [block, offset] = plan.states[state];
-  if (block < 0) return arena + offset;
-  for (const Stay& stay : plan.stays) {
-    if (stay.block == block && stay.first_step <= position && position <= stay.last_step) {
-      return arena + stay.offset + offset;
-    }
-  }
-  return (plan.blocks[block].on_disk ? file->homes() : pages) + plan.blocks[block].page + offset;
-}
-
-// By iteration and position.
-using Sums = std::vector<uint64_t>;
-
-absl::StatusOr<Sums> RunPaged(const AccessTrace& trace, const PagingPlan& plan,
-                              const NarrowKernels& kernels, uint64_t delay_seed) {
-  const auto device = NewSimDevice({.capacity_bytes = plan.device_bytes, .delay_seed = delay_seed});
-  ASSIGN_OR_RETURN(const Buffer arena,
-                   Buffer::Allocate(*device, MemoryKind::kDevice, plan.device_bytes));
-  ASSIGN_OR_RETURN(const Buffer pages,
-                   Buffer::Allocate(*device, MemoryKind::kPinnedHost, plan.page_bytes));
-  ASSIGN_OR_RETURN(const auto file,
-                   PageFile::Create(testing::TempDir(), plan.disk_bytes, plan.disk_home_bytes));
-  const auto place = [&](int state, int position) {
-    return PlaceOf(plan, state, position, arena.data(), pages.data(), file.get());
-  };
-  ASSIGN_OR_RETURN(const auto compute, device->NewStream());
-  ASSIGN_OR_RETURN(const auto pager,
-                   Pager::Create(*device, plan, arena.data(), pages.data(), file.get(), kernels));
-  for (size_t s = 0; s < trace.states.size(); ++s) {
-    const TraceState& state = trace.states[s];
-    if (!state.persistent || state.bytes == 0) continue;
-    const std::vector<std::byte> zeros(state.bytes);
-    RETURN_IF_ERROR(compute->Copy(place(static_cast<int>(s), -1), zeros.data(), state.bytes));
-    RETURN_IF_ERROR(compute->Synchronize());
-  }
-  const int positions = static_cast<int>(plan.order.size());
-  Sums sums(static_cast<size_t>(kIterations * positions));
-  for (int iteration = 0; iteration < kIterations; ++iteration) {
-    for (int position = 0; position < positions; ++position) {
-      RETURN_IF_ERROR(pager->Advance(position - 1, position, *compute));
-      const TraceStep& step = trace.steps[plan.order[position]];
-      std::vector<std::byte*> at;
-      for (const TraceTouch& touch : step.touches) at.push_back(place(touch.state, position));
-      uint64_t& sum = sums[static_cast<size_t>(iteration * positions + position)];
-      RETURN_IF_ERROR(compute->Call([&trace, &step, &sum, at = std::move(at), iteration] {
-        sum = Execute(trace, step, at, static_cast<uint64_t>(iteration));
-        return absl::OkStatus();
-      }));
-    }
-    RETURN_IF_ERROR(pager->Advance(positions - 1, positions, *compute));
-  }
-  RETURN_IF_ERROR(pager->BringHome(*compute));
-  RETURN_IF_ERROR(compute->Synchronize());
-  return sums;
-}
-
-// Each block has memory of its own, and a page of its own.
+// Each block has memory of its own, and a page of its own.  The sums by iteration and position.
 template <typename Narrow>
-Sums RunPlainly(const AccessTrace& trace, const PagingPlan& plan) {
+std::vector<uint64_t> RunPlainly(const AccessTrace& trace, const std::vector<Work>& work,
+                                 const PagingPlan& plan) {
   std::vector<std::byte> resident(plan.device_bytes);
   std::vector<std::vector<std::byte>> blocks, pages;
   for (const PagedBlock& block : plan.blocks) {
     blocks.emplace_back(block.bytes);
     pages.emplace_back(block.bytes);
   }
-  Sums sums;
+  const std::vector<std::vector<std::byte>> first = MakeRoots(trace);
+  (void)ForEachPersistent(trace, [&](int state, size_t) {
+    const auto [block, offset] = plan.states[state];
+    std::ranges::copy(first[state], (block < 0 ? resident : pages[block]).data() + offset);
+    return absl::OkStatus();
+  });
+  std::vector<uint64_t> sums;
   for (int iteration = 0; iteration < kIterations; ++iteration) {
     for (int position = 0; position < static_cast<int>(plan.order.size()); ++position) {
       for (const Stay& stay : plan.stays) {
         if (stay.first_step == position && stay.fetched) blocks[stay.block] = pages[stay.block];
       }
-      const TraceStep& step = trace.steps[plan.order[position]];
+      const int step = plan.order[position];
       std::vector<std::byte*> at;
-      for (const TraceTouch& touch : step.touches) {
-        const auto [block, offset] = plan.states[touch.state];
+      for (const Operation& operation : work[step]) {
+        const auto [block, offset] = plan.states[operation.state];
         at.push_back((block < 0 ? resident.data() : blocks[block].data()) + offset);
       }
-      sums.push_back(Execute(trace, step, at, static_cast<uint64_t>(iteration)));
+      sums.push_back(
+          Execute(work[step], at, iteration * trace.steps.size() + static_cast<size_t>(step)));
       for (const Stay& stay : plan.stays) {
         if (stay.last_step != position || !stay.written_back) continue;
         std::vector<std::byte>& page = pages[stay.block] = blocks[stay.block];
@@ -246,9 +165,15 @@ Outcome TryCase(uint64_t seed) {
                                limits, planner);
   if (!plan.ok()) return {plan.status()};
   GYRE_CHECK(plan->device_bytes <= limits.capacity_bytes);
-  const auto paged = RunPaged(trace, *plan, KernelsOf<Narrow>(), 1 + 1000 * seed);
+  const std::vector<Work> work = WorkOf(trace);
+  const auto paged = RunPaged({.trace = trace,
+                               .work = work,
+                               .plan = *plan,
+                               .home_each_iteration = false,
+                               .delay_seed = 1 + 1000 * seed,
+                               .kernels = KernelsOf<Narrow>()});
   if (!paged.ok()) return {paged.status()};
-  if (*paged != RunPlainly<Narrow>(trace, *plan)) {
+  if (paged->sums != RunPlainly<Narrow>(trace, work, *plan)) {
     return {absl::InternalError("some step read other numbers")};
   }
   return {absl::OkStatus(), plan->rounds(), plan->order.size() > trace.steps.size(),
@@ -256,27 +181,14 @@ Outcome TryCase(uint64_t seed) {
 }
 
 TEST(PageCopies, RoundWhatThePlanSendsOutAndNothingElse) {
-  std::vector<Outcome> outcomes(kCases);
-  std::atomic<int> next = 0;
-  std::vector<std::thread> threads;
-  for (int i = 0; i < kThreads; ++i) {
-    threads.emplace_back([&outcomes, &next] {
-      for (int seed = next++; seed < kCases; seed = next++) {
-        const auto of = static_cast<uint64_t>(seed);
-        outcomes[seed] = seed / 24 % 2 == 0 ? TryCase<BFloat16>(of) : TryCase<Half>(of);
-      }
-    });
+  int rounds = 0, repeats = 0, disk = 0;
+  for (const Outcome& outcome : TryCases(kCases, [](uint64_t seed) {
+         return seed / 24 % 2 == 0 ? TryCase<BFloat16>(seed) : TryCase<Half>(seed);
+       })) {
+    rounds += outcome.rounds;
+    repeats += outcome.repeats;
+    disk += outcome.disk;
   }
-  for (std::thread& thread : threads) thread.join();
-  int failed = 0, rounds = 0, repeats = 0, disk = 0;
-  for (int seed = 0; seed < kCases; ++seed) {
-    rounds += outcomes[seed].rounds;
-    repeats += outcomes[seed].repeats;
-    disk += outcomes[seed].disk;
-    if (outcomes[seed].status.ok() || ++failed > 5) continue;
-    ADD_FAILURE() << "seed " << seed << ": " << outcomes[seed].status;
-  }
-  EXPECT_EQ(failed, 0) << "of " << kCases;
   // Else little has been tried.
   EXPECT_GT(rounds, kCases / 2);
   EXPECT_GT(repeats, kCases / 20);
