@@ -1,7 +1,9 @@
 // Training steps on a device that reports late: random delays in every stream change no bit, with
-// and without clipping, on one rank and on ranks as threads.
+// and without clipping, on one rank and on ranks as threads, resident, paged, and with updates on
+// the host.
 #include "engine/training/step/training_step.h"
 
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,12 +32,24 @@ constexpr char kNet[] = R"(
   layer { name: "fc1" dense { outputs: 7 } }
   layer { name: "fc2" dense { outputs: 4 } }
   layer { name: "loss" input: "fc2" input: "label" softmax_cross_entropy { ignore_label: 3 } })";
+// Whose updates pay on the host.
+constexpr char kWideNet[] = R"(
+  name: "wide"
+  input { name: "image" dims: [9, 9, 1] }
+  input { name: "label" type: LABEL }
+  layer { name: "flat" flatten {} }
+  layer { name: "fc1" dense { outputs: 93 } }
+  layer { name: "relu" relu {} }
+  layer { name: "fc2" dense { outputs: 130 } }
+  layer { name: "fc3" dense { outputs: 61 } }
+  layer { name: "fc4" dense { outputs: 10 } }
+  layer { name: "loss" input: "fc4" input: "label" softmax_cross_entropy {} })";
 constexpr int64_t kBatch = 5;
 constexpr int kSteps = 7;  // each lane's first, captured and replayed ones
 
-OptimizerConfig Momentum() {
+OptimizerConfig Config(const std::string& text) {
   OptimizerConfig config;
-  config.mutable_sgd()->set_momentum(0.9f);
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
   return config;
 }
 
@@ -52,23 +66,39 @@ Feed RandomValues(const NetConfig& net) {
   return feed;
 }
 
-absl::StatusOr<ModelPlan> Plan(const Parsed<NetConfig>& net, DeviceKind device, int rank, int ranks,
-                               DType dtype, const Primitives& primitives, int64_t accumulate = 1,
-                               bool shard = false, size_t capacity_bytes = ~size_t{0},
-                               std::optional<double> clip_norm = {}) {
+struct Setting {
+  int ranks = 1;
+  int64_t accumulate = 1;
+  DType dtype = DType::kF32;
+  std::optional<double> clip_norm = {};
+  const char* allreduce = "ring";
+  bool shard = false;
+  bool in_place = false;   // gradients are summed in device memory, not through pinned copies
+  int poisoned_rank = -1;  // from a step on: a NaN where the last of a window is its maximum
+  int poisoned_step = 0;
+  const char* net = kNet;
+  const char* optimizer = "sgd { momentum: 0.9 }";
+  size_t bucket_bytes = 64;
+  PagingCosts costs = {};
+};
+
+absl::StatusOr<ModelPlan> Plan(const Setting& of, DeviceKind device, int rank,
+                               const Primitives& primitives, size_t capacity_bytes = ~size_t{0}) {
+  const Parsed<NetConfig> net = *ParseNetText(of.net, "test.textproto");
   return PlanModel(net, {.shape = {.global = kBatch,
                                    .rank = rank,
-                                   .ranks = ranks,
-                                   .accumulate = accumulate,
-                                   .compute = dtype,
+                                   .ranks = of.ranks,
+                                   .accumulate = of.accumulate,
+                                   .compute = of.dtype,
                                    .seed = 3,
-                                   .shard_optimizer = shard,
-                                   .clip_norm = clip_norm},
-                         .slots = NewOptimizer(Momentum())->slot_names(),
-                         .bucket_bytes = 64,
+                                   .shard_optimizer = of.shard,
+                                   .clip_norm = of.clip_norm},
+                         .slots = NewOptimizer(Config(of.optimizer))->slot_names(),
+                         .bucket_bytes = of.bucket_bytes,
                          .feed = FeedOn(device, RandomValues(*net.message)),
                          .capacity_bytes = capacity_bytes,
                          .pages = {.planner = PlannerOn(device)},
+                         .paging = of.costs,
                          .primitives = &primitives});
 }
 
@@ -80,25 +110,19 @@ struct Outcome {
   bool planned_anew = false;
 };
 
-constexpr int kNever = -1;
-
-// Trains a few steps on one rank of `communication`; from the poisoned one on there is a NaN where
-// the last of a window is its maximum.
-Outcome Train(ProcessGroup& communication, Device* device, const Primitives& primitives,
-              DType dtype, std::optional<double> clip_norm, int poisoned_step = kNever,
-              int64_t accumulate = 1, bool shard = false) {
+// Trains a few steps on one rank of `communication`.
+Outcome Train(const Setting& of, ProcessGroup& communication, Device* device,
+              const Primitives& primitives) {
   Outcome outcome;
-  const auto net = ParseNetText(kNet, "test.textproto");
-  EXPECT_TRUE(net.ok()) << net.status();
-  const auto optimizer = NewOptimizer(Momentum());
-  auto plan = Plan(*net, device->kind(), communication.rank(), communication.size(), dtype,
-                   primitives, accumulate, shard, device->capacity_bytes(), clip_norm);
+  const int64_t accumulate = of.accumulate;
+  const auto optimizer = NewOptimizer(Config(of.optimizer));
+  auto plan = Plan(of, device->kind(), communication.rank(), primitives, device->capacity_bytes());
   EXPECT_TRUE(plan.ok()) << plan.status();
   const auto stream = *device->NewStream();
   const auto model = *Model::Create(*std::move(plan), *device, *stream, &communication);
   EXPECT_TRUE(model->Initialize(*stream).ok());
   EXPECT_EQ(model->one_copy(),
-            shard && communication.size() > 1 && device->kind() == DeviceKind::kCpu);
+            of.shard && communication.size() > 1 && device->kind() == DeviceKind::kCpu);
 
   const Share share = ShareOf(kBatch, communication.rank(), communication.size());
   const Tensor input = model->train().input(0);
@@ -130,7 +154,7 @@ Outcome Train(ProcessGroup& communication, Device* device, const Primitives& pri
   auto step = *TrainingStep::Create(*model, *optimizer, *device, *stream, communication);
   for (int64_t i = 0; i < kSteps * accumulate; ++i) {
     batch.first_position = i * kBatch + share.first;
-    if (i == poisoned_step) poison();
+    if (communication.rank() == of.poisoned_rank && i == of.poisoned_step) poison();
     const bool update = (i + 1) % accumulate == 0;
     const double learning_rate = 0.1 / static_cast<double>(1 + i);
     EXPECT_TRUE(
@@ -156,58 +180,57 @@ Outcome Train(ProcessGroup& communication, Device* device, const Primitives& pri
     outcome.planned_anew = true;
     step = *TrainingStep::Create(*model, *optimizer, *device, *stream, communication);
   }
+  if (of.ranks == 1) step.reset();  // before host updates that are under way
   outcome.digest = *model->Sha256OfWeights(*stream);
   return outcome;
 }
 
 using MakeDevice = std::function<std::unique_ptr<Device>(int rank)>;
 
-// in_place: gradients are summed in device memory instead of through pinned copies.
-std::vector<Outcome> TrainRanks(int ranks, const MakeDevice& make, DType dtype,
-                                std::optional<double> clip_norm, int poisoned_rank = -1,
-                                bool in_place = false, int64_t accumulate = 1,
-                                const char* allreduce = "ring", int poisoned_step = 0,
-                                bool shard = false) {
-  std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
+std::unique_ptr<Device> Cpu(int) { return NewCpuDevice({.threads = 1}); }
+MakeDevice Sim(uint64_t seed, size_t capacity_bytes = size_t{1} << 30) {
+  return [=](int rank) {
+    return NewSimDevice({.threads = 1,
+                         .capacity_bytes = capacity_bytes,
+                         .delay_seed = seed * 10 + static_cast<uint64_t>(rank)});
+  };
+}
+
+std::vector<Outcome> TrainRanks(const Setting& of, const MakeDevice& make = Cpu) {
+  std::vector<Outcome> outcomes(static_cast<size_t>(of.ranks));
   std::vector<std::unique_ptr<Device>> devices(outcomes.size());  // which groups may use
-  RunRanksOn(allreduce, ranks, 20'000, [&](ProcessGroup& communication) {
+  RunRanksOn(of.allreduce, of.ranks, 20'000, [&](ProcessGroup& communication) {
     const int r = communication.rank();
     const std::unique_ptr<Device>& device = devices[r] = make(r);
-    if (in_place) {
+    if (of.in_place) {
       EXPECT_TRUE(communication.UseDevice(*device).ok());
     }
-    outcomes[r] = Train(communication, device.get(), Primitives(device->kind(), 1), dtype,
-                        clip_norm, r == poisoned_rank ? poisoned_step : kNever, accumulate, shard);
+    outcomes[r] = Train(of, communication, device.get(), Primitives(device->kind(), 1));
   });
   return outcomes;
 }
 
-std::unique_ptr<Device> Cpu(int) { return NewCpuDevice({.threads = 1}); }
-MakeDevice Sim(uint64_t seed) {
-  return [seed](int rank) {
-    return NewSimDevice({.threads = 1, .delay_seed = seed * 10 + static_cast<uint64_t>(rank)});
-  };
-}
+constexpr std::optional<double> kNorms[] = {std::nullopt, 0.5};
 
 // On sim; with GYRE_TEST_DEVICE=cuda, on the GPU, where sums have another order.
 TEST(TrainingStep, AnyDeviceTrainsAsACpuDoes) {
   const TestDevice opened = OpenTestDevice(NamedDevice().value_or(DeviceKind::kSim));
   const auto communication = GroupOfOne();
-  const auto train = [&](DType dtype, std::optional<double> clip_norm, bool poison) {
-    return Train(*communication, opened.device.get(), *opened.primitives, dtype, clip_norm,
-                 poison ? 0 : kNever);
+  const auto train = [&](const Setting& setting) {
+    return Train(setting, *communication, opened.device.get(), *opened.primitives);
   };
-  for (const std::optional<double> clip_norm : {std::optional<double>(), std::optional(0.5)}) {
+  for (const std::optional<double> clip_norm : kNorms) {
     for (const DType dtype : {DType::kF64, DType::kF32}) {
-      const Outcome expected = TrainRanks(1, Cpu, dtype, clip_norm)[0];
-      const Outcome once = train(dtype, clip_norm, false), again = train(dtype, clip_norm, false);
+      Setting setting = {.dtype = dtype, .clip_norm = clip_norm};
+      const Outcome expected = TrainRanks(setting)[0];
+      const Outcome once = train(setting), again = train(setting);
       ASSERT_TRUE(once.status.ok()) << once.status;
       // Of the last step: all parameters of the steps before are in it.
       EXPECT_NEAR(once.loss, expected.loss, expected.loss * (dtype == DType::kF64 ? 1e-12 : 1e-4));
       EXPECT_EQ(once.digest, again.digest);
       EXPECT_EQ(once.loss, again.loss);
-      EXPECT_EQ(train(dtype, clip_norm, true).status.message(),
-                TrainRanks(1, Cpu, dtype, clip_norm, /*poisoned_rank=*/0)[0].status.message());
+      setting.poisoned_rank = 0;
+      EXPECT_EQ(train(setting).status.message(), TrainRanks(setting)[0].status.message());
     }
   }
 }
@@ -219,16 +242,13 @@ TEST(TrainingStep, DelaysInStreamsChangeNoBits) {
        {std::tuple(1, 1, DType::kF32, 10), std::tuple(1, 1, DType::kF64, 10),
         std::tuple(1, 3, DType::kF32, 3), std::tuple(2, 3, DType::kF32, 3),
         std::tuple(2, 1, DType::kF32, 4), std::tuple(3, 1, DType::kF32, 4)}) {
-    for (const std::optional<double> clip_norm : {std::optional<double>(), std::optional(0.5)}) {
-      const auto train = [&, ranks = ranks, accumulate = accumulate, dtype = dtype](
-                             const MakeDevice& make, bool in_place) {
-        return TrainRanks(ranks, make, dtype, clip_norm, /*poisoned_rank=*/-1, in_place,
-                          accumulate);
-      };
-      const std::vector<Outcome> expected = train(Cpu, false);
+    for (const std::optional<double> clip_norm : kNorms) {
+      Setting setting = {
+          .ranks = ranks, .accumulate = accumulate, .dtype = dtype, .clip_norm = clip_norm};
+      const std::vector<Outcome> expected = TrainRanks(setting);
       for (int seed = 1; seed <= (kSanitized ? std::min(seeds, 2) : seeds); ++seed) {
-        const bool in_place = ranks > 1 && accumulate == 1 && seed % 2 == 0;
-        const std::vector<Outcome> outcomes = train(Sim(static_cast<uint64_t>(seed)), in_place);
+        setting.in_place = ranks > 1 && accumulate == 1 && seed % 2 == 0;
+        const std::vector<Outcome> outcomes = TrainRanks(setting, Sim(static_cast<uint64_t>(seed)));
         for (size_t r = 0; r < outcomes.size(); ++r) {
           ASSERT_TRUE(outcomes[r].status.ok()) << outcomes[r].status;
           EXPECT_EQ(outcomes[r].digest, expected[0].digest) << ranks << " ranks, seed " << seed;
@@ -249,7 +269,7 @@ std::string StepOfBatches(int64_t times, DType dtype) {
   const auto device = NewCpuDevice({.threads = 1});
   const Primitives primitives(device->kind(), 1);
   const auto communication = GroupOfOne();
-  const auto optimizer = NewOptimizer(Momentum());
+  const auto optimizer = NewOptimizer(Config("sgd { momentum: 0.9 }"));
   auto plan = PlanModel(*net, {.shape = {.global = 2, .accumulate = times, .compute = dtype},
                                .slots = optimizer->slot_names(),
                                .feed = FeedOfBytes(*net->message),
@@ -278,29 +298,24 @@ TEST(TrainingStep, AMeanOfManyBatchesIsInF32) {
 
 // On devices that hold what the plan says and no more.
 TEST(TrainingStep, RanksThatShareOutTheOptimizerChangeNoBits) {
-  const Parsed<NetConfig> net = *ParseNetText(kNet, "test.textproto");
   const Primitives primitives(DeviceKind::kSim, 1);
   for (const auto& [ranks, accumulate, clip_norm] :
-       {std::tuple(2, 1, std::optional<double>()), std::tuple(3, 2, std::optional<double>(0.5)),
-        std::tuple(5, 1, std::optional<double>(0.5))}) {
-    const auto train = [&](const MakeDevice& make, bool shard) {
-      return TrainRanks(ranks, make, DType::kF32, clip_norm, /*poisoned_rank=*/-1,
-                        /*in_place=*/false, accumulate, "direct", /*poisoned_step=*/0, shard);
-    };
-    const std::string expected = train(Cpu, false)[0].digest;
-    EXPECT_EQ(train(Cpu, true)[0].digest, expected);
+       {std::tuple(2, 1, kNorms[0]), std::tuple(3, 2, kNorms[1]), std::tuple(5, 1, kNorms[1])}) {
+    const Setting whole = {
+        .ranks = ranks, .accumulate = accumulate, .clip_norm = clip_norm, .allreduce = "direct"};
+    Setting shared = whole;
+    shared.shard = true;
+    const std::string expected = TrainRanks(whole)[0].digest;
+    EXPECT_EQ(TrainRanks(shared)[0].digest, expected);
     for (uint64_t seed = 1; seed <= 2; ++seed) {
-      const auto sim = [&](int rank) {
-        const ModelPlan whole =
-            *Plan(net, DeviceKind::kSim, rank, ranks, DType::kF32, primitives, accumulate);
-        const ModelPlan plan = *Plan(net, DeviceKind::kSim, rank, ranks, DType::kF32, primitives,
-                                     accumulate, /*shard=*/true);
+      const auto sim = [&, ranks = ranks](int rank) {
+        const ModelPlan of_whole = *Plan(whole, DeviceKind::kSim, rank, primitives);
+        const ModelPlan plan = *Plan(shared, DeviceKind::kSim, rank, primitives);
         // Padding, and a rank's element more than another's, in each of some ten buckets.
-        EXPECT_LE(plan.slot_bytes(), whole.slot_bytes() / ranks + 20 * sizeof(float));
-        return NewSimDevice({.capacity_bytes = plan.device_bytes() + plan.communication_bytes(),
-                             .delay_seed = seed * 10 + static_cast<uint64_t>(rank)});
+        EXPECT_LE(plan.slot_bytes(), of_whole.slot_bytes() / ranks + 20 * sizeof(float));
+        return Sim(seed, plan.device_bytes() + plan.communication_bytes())(rank);
       };
-      for (const Outcome& outcome : train(sim, true)) {
+      for (const Outcome& outcome : TrainRanks(shared, sim)) {
         ASSERT_TRUE(outcome.status.ok()) << outcome.status;
         EXPECT_EQ(outcome.digest, expected) << ranks << " ranks, seed " << seed;
       }
@@ -310,7 +325,6 @@ TEST(TrainingStep, RanksThatShareOutTheOptimizerChangeNoBits) {
 
 // On devices that hold the largest step and no more, or some more.
 TEST(TrainingStep, PagingChangesNoBits) {
-  const Parsed<NetConfig> net = *ParseNetText(kNet, "test.textproto");
   const Primitives primitives(DeviceKind::kSim, 1);
   std::atomic<size_t> repeats = 0;
   bool planned_anew = false;
@@ -322,33 +336,29 @@ TEST(TrainingStep, PagingChangesNoBits) {
         std::tuple(3, 1, clip, false, "recursive_doubling"), std::tuple(3, 2, clip, false, "ring"),
         std::tuple(2, 2, clip, true, "direct"), std::tuple(3, 1, none, true, "direct"),
         std::tuple(3, 2, none, true, "ring")}) {
-    const auto train = [&](const MakeDevice& make) {
-      return TrainRanks(ranks, make, DType::kF32, clip_norm, /*poisoned_rank=*/-1,
-                        /*in_place=*/false, accumulate, allreduce, /*poisoned_step=*/0, shard);
-    };
-    const std::string expected = train(Cpu)[0].digest;
+    const Setting setting = {.ranks = ranks,
+                             .accumulate = accumulate,
+                             .clip_norm = clip_norm,
+                             .allreduce = allreduce,
+                             .shard = shard};
+    const std::string expected = TrainRanks(setting)[0].digest;
     for (const double share : kSanitized ? std::vector{0.2} : std::vector{0.0, 0.2, 0.6}) {
       for (uint64_t seed = 1; seed <= (kSanitized ? 1 : 2); ++seed) {
         const auto sim = [&](int rank) {
-          const auto plan = [&](size_t capacity) {
-            return *Plan(net, DeviceKind::kSim, rank, ranks, DType::kF32, primitives, accumulate,
-                         shard, capacity, clip_norm);
-          };
-          const ModelPlan resident = plan(~size_t{0});
+          const ModelPlan resident = *Plan(setting, DeviceKind::kSim, rank, primitives);
           const size_t least = LeastCapacity(resident);
           const double more = share * static_cast<double>(resident.resident_bytes - least);
           const size_t capacity = least + static_cast<size_t>(more);
-          const ModelPlan paged = plan(capacity);
+          const ModelPlan paged = *Plan(setting, DeviceKind::kSim, rank, primitives, capacity);
           EXPECT_GT(paged.train->paging->fetched_bytes, 0u);
           repeats += paged.train->paging->order.size() - paged.train->trace.trace.steps.size();
           EXPECT_EQ(paged.communication_bytes(), 0u);
           EXPECT_LE(paged.device_bytes(), capacity);
-          return NewSimDevice(
-              {.capacity_bytes = capacity, .delay_seed = seed * 10 + static_cast<uint64_t>(rank)});
+          return Sim(seed, capacity)(rank);
         };
-        for (const Outcome& outcome : train(sim)) {
+        for (const Outcome& outcome : TrainRanks(setting, sim)) {
           ASSERT_TRUE(outcome.status.ok()) << outcome.status;
-          EXPECT_EQ(outcome.digest, expected) << ranks << " ranks, seed " << seed;
+          EXPECT_EQ(outcome.digest, expected) << setting.ranks << " ranks, seed " << seed;
           planned_anew |= outcome.planned_anew;
         }
       }
@@ -358,14 +368,60 @@ TEST(TrainingStep, PagingChangesNoBits) {
   EXPECT_TRUE(planned_anew);
 }
 
+// Copies so slow that any of them that is saved counts.
+constexpr PagingCosts kSlowCopies = {
+    .to_device_bytes_per_s = 1e7, .to_host_bytes_per_s = 1e7, .host_step_bytes_per_s = 1e12};
+
+// Updates that a plan has on the host, on pages.
+TEST(TrainingStep, HostUpdatesChangeNoBits) {
+  const Primitives primitives(DeviceKind::kSim, 1);
+  for (const auto& [optimizer, dtype, accumulate] :
+       {std::tuple("sgd { momentum: 0.9 } weight_decay: 0.01", DType::kF32, 1),
+        std::tuple("adam {} weight_decay: 0.01", DType::kF32, 2),
+        std::tuple("adamw {} weight_decay: 0.01", DType::kF32, 1),
+        std::tuple("adam {} weight_decay: 0.01", DType::kBF16, 1)}) {
+    const Setting setting = {.accumulate = accumulate,
+                             .dtype = dtype,
+                             .net = kWideNet,
+                             .optimizer = optimizer,
+                             .bucket_bytes = 4096,
+                             .costs = kSlowCopies};
+    const ModelPlan whole = *Plan(setting, DeviceKind::kSim, 0, primitives);
+    const std::string expected = TrainRanks(setting, Sim(0))[0].digest;
+    const size_t least = LeastCapacity(whole);
+    size_t hosted = 0;
+    for (const size_t capacity : {least, least + (whole.resident_bytes - least) / 3}) {
+      hosted += Plan(setting, DeviceKind::kSim, 0, primitives, capacity)
+                    ->train->paging->host_steps.size();
+      for (uint64_t seed = 1; seed <= (kSanitized ? 2 : 6); ++seed) {
+        EXPECT_EQ(TrainRanks(setting, Sim(seed, capacity))[0].digest, expected)
+            << optimizer << ", " << capacity << " bytes, seed " << seed;
+      }
+    }
+    EXPECT_GT(hosted, 0u) << optimizer;
+  }
+}
+
+// Clipping and a dynamic loss scale hold updates up until all gradients are known, on the device.
+TEST(TrainingStep, HostUpdatesAreNotBehindAGate) {
+  const Primitives primitives(DeviceKind::kSim, 1);
+  const Setting clipped = {
+      .clip_norm = 1, .net = kWideNet, .bucket_bytes = 4096, .costs = kSlowCopies};
+  const size_t least = LeastCapacity(*Plan(clipped, DeviceKind::kSim, 0, primitives));
+  const auto plan = Plan(clipped, DeviceKind::kSim, 0, primitives, least);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_TRUE(plan->pages());
+  EXPECT_TRUE(plan->train->paging->host_steps.empty());
+}
+
 // A norm that clips nothing holds every update back until all sums are there; without it each waits
 // for its own.
 TEST(TrainingStep, WhenABucketIsUpdatedChangesNoBits) {
   for (const int ranks : {1, 2, 3}) {
     for (const int64_t accumulate : {1, 2}) {
       const auto train = [&](std::optional<double> clip_norm) {
-        const Outcome outcome = TrainRanks(ranks, Cpu, DType::kF32, clip_norm, /*poisoned_rank=*/-1,
-                                           /*in_place=*/false, accumulate)[0];
+        const Outcome outcome =
+            TrainRanks({.ranks = ranks, .accumulate = accumulate, .clip_norm = clip_norm})[0];
         EXPECT_TRUE(outcome.status.ok()) << outcome.status;
         return outcome.digest;
       };
@@ -375,11 +431,10 @@ TEST(TrainingStep, WhenABucketIsUpdatedChangesNoBits) {
 }
 
 TEST(TrainingStep, ANaNOnOneRankStopsAllInItsStepWithTheSameReason) {
-  for (const std::optional<double> clip_norm : {std::optional<double>(), std::optional(0.5)}) {
+  for (const std::optional<double> clip_norm : kNorms) {
     for (const int step : {0, 3, kSteps - 1}) {
-      for (const Outcome& outcome :
-           TrainRanks(3, Cpu, DType::kF32, clip_norm, /*poisoned_rank=*/1, /*in_place=*/false,
-                      /*accumulate=*/1, "ring", step)) {
+      for (const Outcome& outcome : TrainRanks(
+               {.ranks = 3, .clip_norm = clip_norm, .poisoned_rank = 1, .poisoned_step = step})) {
         EXPECT_EQ(outcome.finished, step);
         EXPECT_EQ(outcome.status.message(),
                   "a gradient is not finite: one of fc2.weight; lower learning_rate.base, warm up, "
