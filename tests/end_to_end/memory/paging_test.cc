@@ -84,6 +84,7 @@ struct Case {
   int ranks = 1;
 };
 
+// Paged in memory, and to the disk.
 const Case kCases[] = {
     {"Convolutions", kConvolutions, ""},
     {"ConvolutionsInBF16", kConvolutions, " accumulate: 2", {"--precision=BF16"}},
@@ -92,6 +93,25 @@ const Case kCases[] = {
      " loss_scale { dynamic { initial: 16777216 } }",
      {"--precision=F16", "--set=data.order=CONTIGUOUS"}},
     {"ALargeWeight", WideNet(60000), ""},
+    {"RanksOfATable", kTable, " accumulate: 2 distributed { allreduce: \"direct\" }", {}, 2},
+    {"RanksShareOutTheOptimizer",
+     kRecurrent,
+     "",
+     {"--shard_optimizer", "--set=data.order=CONTIGUOUS"},
+     2},
+    {"ServedRanksThatClipInBF16",
+     kConvolutions,
+     " accumulate: 2 distributed { sync: BSP servers: 1 bucket_bytes: 1000 }",
+     {"--precision=BF16", "--set=optimizer.clip_norm=0.5"},
+     3},
+    {"AStaleWorkerThatClips",
+     kConvolutions,
+     " accumulate: 2 distributed { sync: SSP staleness: 1 servers: 1 bucket_bytes: 2000 }",
+     {"--set=optimizer.clip_norm=0.5"},
+     2}};
+// In memory alone: to the disk they show nothing that the others do not.  Of the last but one the
+// least is all that it takes where tests are small.
+const Case kCasesOfMemory[] = {
     {"RecurrentOverBatches", kRecurrent, " accumulate: 5", {"--set=data.order=CONTIGUOUS"}},
     {"RanksOverBatches",
      kConvolutions,
@@ -109,36 +129,17 @@ const Case kCases[] = {
      {},
      2},
     {"RanksSumOnTheDevice", kConvolutions, "", {}, 2},
-    {"RanksOfATable", kTable, " accumulate: 2 distributed { allreduce: \"direct\" }", {}, 2},
-    {"RanksShareOutTheOptimizer",
-     kRecurrent,
-     "",
-     {"--shard_optimizer", "--set=data.order=CONTIGUOUS"},
-     2},
     {"ServedRanksOverBatches",
      kConvolutions,
      " accumulate: 3 distributed { sync: BSP bucket_bytes: 2000 }",
      {},
      2},
-    {"ServedRanksThatClipInBF16",
-     kConvolutions,
-     " accumulate: 2 distributed { sync: BSP servers: 1 bucket_bytes: 1000 }",
-     {"--precision=BF16", "--set=optimizer.clip_norm=0.5"},
-     3},
     {"ServedRanksOfATableInBF16", kTable, " distributed { sync: BSP }", {"--wire=BF16"}, 3},
     {"ServedByTheHostInBF16",
      kConvolutions,
      " distributed { sync: BSP server_memory: HOST bucket_bytes: 2000 }",
      {"--precision=BF16"},
      2},
-    {"AStaleWorkerThatClips",
-     kConvolutions,
-     " accumulate: 2 distributed { sync: SSP staleness: 1 servers: 1 bucket_bytes: 2000 }",
-     {"--set=optimizer.clip_norm=0.5"},
-     2}};
-// Of the first the least is all that it takes where tests are small; the second, to the disk, would
-// take seconds and show nothing new.
-const Case kCasesOfMemory[] = {
     {"ConvolutionsAsGeeps", kConvolutions, "", {"--planner=geeps"}},
     {"ALargeWeightInBF16", WideNet(120000), " accumulate: 2", {"--precision=BF16"}}};
 

@@ -10,7 +10,6 @@
 namespace gyre {
 namespace {
 
-using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::Lt;
 using ::testing::Not;
@@ -35,20 +34,6 @@ constexpr char kConvolutions[] = R"(
   layer { name: "fc" dense { outputs: 10 } }
   layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })";
 
-constexpr char kMlp[] = R"(
-  name: "mlp"
-  input { name: "image" dims: [12, 12, 1] }
-  input { name: "label" type: LABEL }
-  layer { name: "flat" flatten {} }
-  layer { name: "fc1" dense { outputs: 400 } }
-  layer { name: "act1" gelu {} }
-  layer { name: "fc2" dense { outputs: 40 } }
-  layer { name: "act2" relu {} }
-  layer { name: "fc3" dense { outputs: 400 } }
-  layer { name: "act3" silu {} }
-  layer { name: "fc4" dense { outputs: 10 } }
-  layer { name: "loss" input: "fc4" input: "label" softmax_cross_entropy {} })";
-
 constexpr char kRecurrent[] = R"(
   name: "recurrent"
   input { name: "image" dims: [12, 12, 1] }
@@ -64,15 +49,13 @@ struct Case {
   const char* name;
   const char* net;
   const char* type;
-  double apart;  // that losses may be, relatively: a maximum that turns moves them by 1e-3
   std::vector<std::string> flags = {};
 };
 
 const Case kCases[] = {
-    {"ConvolutionsInBF16", kConvolutions, "BF16", 0.03},
-    {"ConvolutionsInF16", kConvolutions, "F16", 0.03},
-    {"MlpInBF16", kMlp, "BF16", 0.03, {"--batch=48"}},
-    {"RecurrentInBF16", kRecurrent, "BF16", 0.03, {"--set=data.order=CONTIGUOUS"}},
+    {"ConvolutionsInBF16", kConvolutions, "BF16"},
+    {"ConvolutionsInF16", kConvolutions, "F16"},
+    {"RecurrentInBF16", kRecurrent, "BF16", {"--set=data.order=CONTIGUOUS"}},
 };
 
 class RoundedPages : public testing::TestWithParam<Case> {
@@ -114,9 +97,10 @@ TEST_P(RoundedPages, SameBitsAgainAndCloseToResident) {
   const std::string rounded = folder_.Digest("rounded", OnSim(least_, Half()));
   EXPECT_NE(rounded, resident);
   EXPECT_EQ(folder_.Digest("again", OnSim(least_, Half())), rounded);
+  // A maximum that turns moves losses by 1e-3.
   EXPECT_THAT(LargestRelativeDifference(folder_.Metrics("rounded", "loss"),
                                         folder_.Metrics("resident", "loss")),
-              Lt(GetParam().apart));
+              Lt(0.03));
 
   folder_.Digest("parted", OnSim(least_, Half({"--steps=7"})));
   const ToolResult resumed =
