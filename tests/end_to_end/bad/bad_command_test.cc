@@ -117,10 +117,6 @@ const BadInput kFlags[] = {
                 "use --device=sim",
      .arguments = {"--batch=auto"},
      .exit_code = 2},
-    {.name = "UnknownPlanner",
-     .message = "--planner=naive: expected auto, geeps or none",
-     .arguments = {"--planner=naive"},
-     .exit_code = 2},
     {.name = "TooLittleDeviceMemory",
      .message = "device memory: expected at least ...",
      .arguments = {"--device=sim", "--device_memory=20000"},
@@ -164,12 +160,6 @@ const BadInput kFlags[] = {
      .arguments = {"--ranks=3"},
      .exit_code = 2,
      .ranks = {2}},
-    {.name = "SumOfMpirunsRanks",
-     .message =
-         "--allreduce=mpi: allreduce \"mpi\" sums the ranks of mpirun, and these are threads; "
-         "use \"ring\", or mpirun",
-     .arguments = {"--allreduce=mpi", "--ranks=2"},
-     .exit_code = 2},
     {.name = "UnwritableOut",
      .message = "cannot create @/train-images.idx/a/checkpoints: Not a directory",
      .arguments = {"--out=@/train-images.idx/a"},
@@ -194,16 +184,6 @@ const BadInput kCheckpoints[] = {
                 "--out",
      .arguments = {"--out=@/run"},
      .ranks = {1, 2}},
-    {.name = "OutHasBrokenCheckpoints",
-     .message = "@/run already holds checkpoints; go on with --resume=latest, or choose another "
-                "--out",
-     .arguments = {"--out=@/run"},
-     .prepare =
-         [](const std::string& folder) {
-           for (const char* step : {"step_00000002", "step_00000004"}) {
-             fs::remove(folder + "/run/checkpoints/" + step + "/state.pb");
-           }
-         }},
     {.name = "ResumeWithoutCheckpoint",
      .message = "--resume=latest: no checkpoint in @/out/checkpoints; leave --resume out to start "
                 "anew, or give --resume=auto, which does what it can",
@@ -286,13 +266,6 @@ const BadInput kOtherTools[] = {
     {.name = "EvaluateWithoutWeights",
      .message = "--weights is missing; see --help",
      .exit_code = 2,
-     .tool = "evaluate"},
-    {.name = "EvaluateAnotherNet",
-     .message = "@/run/checkpoints/step_00000004: its tensor \"fc.weight\" is F32 [3, 144], the "
-                "net expects F32 [5, 144], so it belongs to another net or precision",
-     .arguments = {"--weights=@/run"},
-     .net = {"outputs: 3", "outputs: 5"},
-     .ranks = {1, 2},
      .tool = "evaluate"},
     {.name = "EvaluateWithoutTestData",
      .message = "@/trainer.textproto:2:1: has no test data",

@@ -83,12 +83,6 @@ const BadInput kFlags[] = {
                              kNone, "9999999999; lower servers or start more ranks"),
      .trainer = {"steps: 4", "steps: 4 distributed { sync: BSP servers: 9999999999 }"},
      .ranks = {2}},
-    {.name = "NoneLeftForTheLargestBatch",
-     .message = absl::StrCat("--servers=3: expected fewer than the ranks, which "
-                             "are 2, ",
-                             kNone, "3; lower servers or start more ranks"),
-     .arguments = {"--sync=bsp", "--servers=3", "--ranks=2", "--batch=auto", "--device=sim"},
-     .exit_code = 2},
     {.name = "MoreWorkersThanSamples",
      .message = "--batch=2: batch 2 is smaller than the 3 ranks that train; each rank needs a "
                 "sample: raise batch or start fewer ranks",
@@ -120,12 +114,6 @@ const BadInput kNets[] = {
      .message = "--servers=4: expected so few that each owns some of the 3 "
                 "elements of gradient buckets, got 4; lower servers to 3",
      .arguments = {"--sync=bsp", "--servers=4", "--ranks=5"},
-     .net = kThreeWeights,
-     .exit_code = 2},
-    {.name = "MoreServersThanThereIsToOwnBesideWorkers",
-     .message = "--servers=3: expected so few that each owns some of the 3 "
-                "elements of gradient buckets, got 3; lower servers to 1",
-     .arguments = {"--sync=async", "--servers=3", "--ranks=7", "--plan"},
      .net = kThreeWeights,
      .exit_code = 2},
     {.name = "LazyTable",
