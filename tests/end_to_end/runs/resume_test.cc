@@ -309,34 +309,33 @@ TEST_F(Resume, AutoTakesWeightsToBeginWith) {
   EXPECT_THAT(second.out, HasSubstr("resumed at step 40 "));
 }
 
-TEST_F(Resume, AChangedTrainerIsNoticed) {
+// An error comes without warnings.  What the checkpoint records of choices as digests is told in
+// words.
+TEST_F(Resume, SaysWhatHasChanged) {
   folder_.Digest("out", {"--steps=10"});
-  const ToolResult result =
-      folder_.Train("out", {"--steps=12", "--resume=latest", "--batch=4", "--set=accumulate=2"});
-  EXPECT_EQ(result.exit_code, 0) << result.ToString();
-  EXPECT_THAT(result.out, HasSubstr("warning: the trainer has changed since the checkpoint: "
-                                    "modified: batch: 8 -> 4;\n"
-                                    "  modified: steps: 10 -> 12; added: accumulate: 2\n"));
-}
+  const auto resume = [&](std::vector<std::string> more) {
+    more.push_back("--resume=latest");
+    return folder_.Train("out", more);
+  };
+  const ToolResult beyond = resume({"--steps=5", "--threads=2"});
+  EXPECT_EQ(beyond.exit_code, 1) << beyond.ToString();
+  EXPECT_EQ(beyond.out, "");
+  EXPECT_THAT(beyond.err, HasSubstr("is beyond the end of this run, steps: 5;"));
 
-// In words: what it records of other choices are digests.
-TEST_F(Resume, OtherThreadsAreSaid) {
-  folder_.Digest("out", {"--steps=10"});
-  const ToolResult result = folder_.Train("out", {"--steps=12", "--resume=latest", "--threads=2"});
-  EXPECT_EQ(result.exit_code, 0) << result.ToString();
-  EXPECT_THAT(result.out, HasSubstr("2 threads in place of 1"));
-  EXPECT_THAT(Unwrapped(result.out),
+  const std::vector<std::string> trainer = {"--batch=4", "--set=accumulate=2"};
+  const ToolResult changed = resume({"--steps=12", trainer[0], trainer[1]});
+  EXPECT_EQ(changed.exit_code, 0) << changed.ToString();
+  EXPECT_THAT(changed.out, HasSubstr("warning: the trainer has changed since the checkpoint: "
+                                     "modified: batch: 8 -> 4;\n"
+                                     "  modified: steps: 10 -> 12; added: accumulate: 2\n"));
+
+  const ToolResult threads = resume({"--steps=14", "--threads=2", trainer[0], trainer[1]});
+  EXPECT_EQ(threads.exit_code, 0) << threads.ToString();
+  EXPECT_THAT(threads.out, HasSubstr("2 threads in place of 1"));
+  EXPECT_THAT(Unwrapped(threads.out),
               HasSubstr(": the run goes on, but not with the bits that it would have had\n"));
-  const std::string warnings = result.out.substr(0, result.out.find("resumed at step"));
+  const std::string warnings = threads.out.substr(0, threads.out.find("resumed at step"));
   EXPECT_THAT(warnings, Not(ContainsRegex("[0-9a-f]{16}")));
-}
-
-TEST_F(Resume, AnErrorComesWithoutWarnings) {
-  folder_.Digest("out", {"--steps=10"});
-  const ToolResult result = folder_.Train("out", {"--steps=5", "--resume=latest", "--threads=2"});
-  EXPECT_EQ(result.exit_code, 1) << result.ToString();
-  EXPECT_EQ(result.out, "");
-  EXPECT_THAT(result.err, HasSubstr("is beyond the end of this run, steps: 5;"));
 }
 
 // A run that is killed after a checkpoint and before the test that follows it.

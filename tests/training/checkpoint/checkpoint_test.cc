@@ -116,15 +116,6 @@ TEST(CheckpointTest, LoadsWhatItSaved) {
   EXPECT_TRUE(std::filesystem::is_directory(folder / "a/b/checkpoints/step_99999999"));
 }
 
-TEST(CheckpointTest, AnEmptyRunIsSavedToo) {
-  TempFolder folder;
-  CheckpointStore store(folder.path());
-  ASSERT_TRUE(Save(store, {}, {}, {}).ok());
-  const absl::StatusOr<Checkpoint> checkpoint = store.LoadLatest(nullptr);
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  EXPECT_TRUE(checkpoint->weights.tensors().empty());
-}
-
 TEST(CheckpointTest, EqualRunsMakeEqualFiles) {
   TempFolder one, two;
   for (TempFolder* folder : {&one, &two}) {
