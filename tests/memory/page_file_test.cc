@@ -276,11 +276,5 @@ TEST(PageFile, AFullDiskIsAnErrorAtOnce) {
                                     "more host memory"));
 }
 
-TEST(PageFile, NoSuchFolder) {
-  const auto file = PageFile::Create("/no/such/folder", kSector, 0);
-  EXPECT_EQ(file.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(file.status().message(), HasSubstr("cannot make a file in /no/such/folder"));
-}
-
 }  // namespace
 }  // namespace gyre

@@ -1,4 +1,4 @@
-// Errors of copies, steps and host steps, and iterations that have nothing to do.
+// Errors of copies, steps, host steps and pages on disk, and iterations that have nothing to do.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,25 +24,28 @@ AccessTrace TwoParameters() {
 
 struct Paged {
   PagingPlan plan;
-  std::unique_ptr<Device> device = NewSimDevice({});
+  std::unique_ptr<Device> device;
   Buffer arena, pages;
+  std::unique_ptr<PageFile> file;
   std::unique_ptr<Stream> compute;
   std::unique_ptr<Pager> pager;
 };
 
-// With pages of one page fewer if they are to be short.
-absl::StatusOr<std::unique_ptr<Paged>> PageTwoParameters(size_t capacity_bytes, bool short_pages) {
+// lacks: bytes that pages are too short.
+absl::StatusOr<std::unique_ptr<Paged>> Page(const AccessTrace& trace, const PagingLimits& limits,
+                                            size_t lacks = 0, uint64_t delay_seed = 0) {
   auto paged = std::make_unique<Paged>();
-  ASSIGN_OR_RETURN(paged->plan,
-                   PlanPaging(TwoParameters(), {}, {.capacity_bytes = capacity_bytes}));
-  const size_t lacks = short_pages ? kPlanAlignment : 0;
+  paged->device = NewSimDevice({.delay_seed = delay_seed});
+  ASSIGN_OR_RETURN(paged->plan, PlanPaging(trace, {}, limits));
   ASSIGN_OR_RETURN(paged->arena,
                    Buffer::Allocate(*paged->device, MemoryKind::kDevice, paged->plan.device_bytes));
   ASSIGN_OR_RETURN(paged->pages, Buffer::Allocate(*paged->device, MemoryKind::kPinnedHost,
                                                   paged->plan.page_bytes - lacks));
+  ASSIGN_OR_RETURN(paged->file, PageFile::Create(testing::TempDir(), paged->plan.disk_bytes,
+                                                 paged->plan.disk_home_bytes));
   ASSIGN_OR_RETURN(paged->compute, paged->device->NewStream());
   ASSIGN_OR_RETURN(paged->pager, Pager::Create(*paged->device, paged->plan, paged->arena.data(),
-                                               paged->pages.data()));
+                                               paged->pages.data(), paged->file.get()));
   return paged;
 }
 
@@ -54,7 +57,8 @@ absl::Status RunIteration(Paged& paged) {
 }
 
 TEST(Pager, CopyBeyondThePagesIsAnError) {
-  const auto paged = PageTwoParameters(2 * kPlanAlignment, true);
+  const auto paged =
+      Page(TwoParameters(), {.capacity_bytes = 2 * kPlanAlignment}, /*lacks=*/kPlanAlignment);
   ASSERT_TRUE(paged.ok()) << paged.status();
   const absl::Status status = RunIteration(**paged);
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange) << status;
@@ -63,7 +67,7 @@ TEST(Pager, CopyBeyondThePagesIsAnError) {
 
 // Of a step that failed nothing is written back, and nobody goes on with what it left.
 TEST(Pager, ErrorOfAStepComesOutOfTheCopies) {
-  const auto made = PageTwoParameters(2 * kPlanAlignment, false);
+  const auto made = Page(TwoParameters(), {.capacity_bytes = 2 * kPlanAlignment});
   ASSERT_TRUE(made.ok()) << made.status();
   Paged& paged = **made;
   std::ranges::fill_n(paged.pages.data(), static_cast<std::ptrdiff_t>(paged.pages.bytes()),
@@ -84,7 +88,7 @@ TEST(Pager, ErrorOfAStepComesOutOfTheCopies) {
 }
 
 TEST(Pager, DoesNothingWhereAllFits) {
-  const auto paged = PageTwoParameters(4 * kPlanAlignment, false);
+  const auto paged = Page(TwoParameters(), {.capacity_bytes = 4 * kPlanAlignment});
   ASSERT_TRUE(paged.ok()) << paged.status();
   EXPECT_EQ((*paged)->plan.page_bytes, 0u);
   EXPECT_TRUE((*paged)->pager->advances(-1, 0));  // there begins an iteration
@@ -98,35 +102,55 @@ TEST(Pager, DoesNothingWhereAllFits) {
 TEST(Pager, ErrorOfAHostStepComesOutOfWhatWaitsForIt) {
   AccessTrace trace = TwoParameters();
   trace.steps[0].host_bytes = 1;
-  const auto plan = PlanPaging(trace, {}, {.capacity_bytes = 2 * kPlanAlignment});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_EQ(plan->host_steps.size(), 1u);
-  const std::unique_ptr<Device> device = NewSimDevice({});
-  const auto arena = Buffer::Allocate(*device, MemoryKind::kDevice, plan->device_bytes);
-  const auto pages = Buffer::Allocate(*device, MemoryKind::kPinnedHost, plan->page_bytes);
-  ASSERT_TRUE(arena.ok() && pages.ok());
-  const auto compute = device->NewStream();
-  const auto pager = Pager::Create(*device, *plan, arena->data(), pages->data());
-  ASSERT_TRUE(compute.ok() && pager.ok());
-  ASSERT_TRUE((*pager)->Advance(-1, 0, **compute).ok());
-  ASSERT_TRUE((*pager)->RunOnHost(0, [] { return absl::DataLossError("no update"); }).ok());
-  ASSERT_TRUE((*pager)->Advance(0, 1, **compute).ok());
-  EXPECT_GE((*pager)->hosted_seconds(), 0);
-  (void)(*pager)->BringHome(**compute);
-  EXPECT_EQ((*compute)->Synchronize().code(), absl::StatusCode::kDataLoss);
+  const auto made = Page(trace, {.capacity_bytes = 2 * kPlanAlignment});
+  ASSERT_TRUE(made.ok()) << made.status();
+  Paged& paged = **made;
+  ASSERT_EQ(paged.plan.host_steps.size(), 1u);
+  ASSERT_TRUE(paged.pager->Advance(-1, 0, *paged.compute).ok());
+  ASSERT_TRUE(paged.pager->RunOnHost(0, [] { return absl::DataLossError("no update"); }).ok());
+  ASSERT_TRUE(paged.pager->Advance(0, 1, *paged.compute).ok());
+  EXPECT_GE(paged.pager->hosted_seconds(), 0);
+  (void)paged.pager->BringHome(*paged.compute);
+  EXPECT_EQ(paged.compute->Synchronize().code(), absl::StatusCode::kDataLoss);
+}
+
+// A page that is read alone, so that what befalls it in the file stays.  when_home: between two
+// iterations, when nobody has said that homes change.
+TEST(Pager, WhatTheDiskChangedIsAnError) {
+  AccessTrace trace = TwoParameters();
+  trace.steps[0].touches[0].write = false;
+  for (const bool when_home : {false, true}) {
+    const auto made =
+        Page(trace, {.capacity_bytes = 2 * kPlanAlignment, .host_bytes = 8 * kPlanAlignment},
+             /*lacks=*/0, /*delay_seed=*/3);
+    ASSERT_TRUE(made.ok()) << made.status();
+    Paged& paged = **made;
+    ASSERT_EQ(paged.plan.disk_home_bytes, 4 * kPlanAlignment);
+    std::byte& home = paged.file->homes()[paged.plan.blocks[0].page];
+    const auto advance = [&](int to) { return paged.pager->Advance(to - 1, to, *paged.compute); };
+    ASSERT_TRUE(RunIteration(paged).ok());
+    paged.file->Release();
+    home ^= std::byte{1};  // by who has it: not an error
+    ASSERT_TRUE(RunIteration(paged).ok());
+    if (!when_home) {
+      ASSERT_TRUE(advance(0).ok());
+    }
+    home ^= std::byte{1};
+    if (when_home) (void)advance(0);  // that, or what follows, finds it
+    (void)advance(1);
+    (void)advance(2);
+    const absl::Status status = paged.pager->BringHome(*paged.compute);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_EQ(advance(0).code(), absl::StatusCode::kDataLoss);  // and it stays
+  }
 }
 
 TEST(Pager, NoStepsNoStates) {
-  const absl::StatusOr<PagingPlan> plan = PlanPaging({}, {}, {});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  const std::unique_ptr<Device> device = NewSimDevice({});
-  const auto compute = device->NewStream();
-  ASSERT_TRUE(compute.ok());
-  const auto pager = Pager::Create(*device, *plan, nullptr, nullptr);
-  ASSERT_TRUE(pager.ok()) << pager.status();
-  EXPECT_FALSE((*pager)->advances(-1, 0));
-  EXPECT_TRUE((*pager)->Advance(-1, 0, **compute).ok());
-  EXPECT_TRUE((*pager)->BringHome(**compute).ok());
+  const auto paged = Page({}, {});
+  ASSERT_TRUE(paged.ok()) << paged.status();
+  EXPECT_FALSE((*paged)->pager->advances(-1, 0));
+  EXPECT_TRUE((*paged)->pager->Advance(-1, 0, *(*paged)->compute).ok());
+  EXPECT_TRUE((*paged)->pager->BringHome(*(*paged)->compute).ok());
 }
 
 }  // namespace

@@ -99,34 +99,6 @@ TEST(Recomputation, NotOverWhatIsNeeded) {
   EXPECT_EQ(OrderOf(trace), Order({0, 1, 2, 3, 4}));
 }
 
-// The next iteration reads it.
-TEST(Recomputation, NotOverWhatIsPersistent) {
-  AccessTrace trace = Net();
-  trace.states[kOther].persistent = true;
-  trace.steps[0].touches.push_back(Write(kOther));
-  trace.steps.insert(trace.steps.begin() + 1, {"change", {Both(kOther)}});
-  EXPECT_EQ(OrderOf(trace), Order({0, 1, 2, 3}));
-}
-
-TEST(Recomputation, NotWhatIsOnlyPartOfABlock) {
-  AccessTrace trace = Net();
-  trace.states[kOutput].contiguous_group = trace.states[kOther].contiguous_group = 0;
-  trace.steps[0].touches.push_back(Read(kInput));
-  trace.steps.insert(trace.steps.begin(), {"rest", {Write(kOther)}});
-  trace.steps[3].touches.push_back(Read(kOther));
-  EXPECT_EQ(OrderOf(trace), Order({0, 1, 2, 3}));
-}
-
-// Two steps' outputs, of which the second is made from the first.
-TEST(Recomputation, MakesAChainAgain) {
-  AccessTrace trace = Net();
-  trace.steps.insert(trace.steps.begin() + 1,
-                     {"make other", {Read(kOutput), Write(kOther)}, 0, true});
-  trace.steps.push_back({"read output", {Read(kOutput)}});
-  trace.steps[3].touches = {Read(kOther)};
-  EXPECT_EQ(OrderOf(trace), Order({0, 1, 2, 0, 1, 3, 4}));
-}
-
 // Its scratch, which it reads when it has written it, is nothing to keep.
 TEST(Recomputation, ScratchIsNobodysInput) {
   AccessTrace trace = Net();
