@@ -112,15 +112,6 @@ TEST_F(PagingToDisk, EvaluatesTheSame) {
             expected);
 }
 
-// Pages do not lie beside an --out that is in memory.
-TEST_F(PagingToDisk, IsOnADiskOfThisHost) {
-  const ToolResult plan = RunTool("train", OnDisk({"--trainer=" + folder_ / "trainer.textproto",
-                                                   "--plan", "--out=/dev/shm/gyre_none/run"}));
-  EXPECT_EQ(plan.exit_code, 0) << plan.ToString();
-  EXPECT_NE(plan.out.find(" MiB of pages in /"), std::string::npos) << plan.ToString();
-  EXPECT_EQ(plan.out.find("pages in /dev/shm"), std::string::npos) << plan.ToString();
-}
-
 // The page file of a process; "" if it has none.
 std::string PageFileOf(pid_t process, const std::string& folder) {
   std::error_code gone;
