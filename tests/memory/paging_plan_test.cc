@@ -1,5 +1,6 @@
 // Properties of every paging plan, over random traces, against definitions written anew here; and
-// what plans are worth, on nets whose best is known.
+// what plans are worth, on nets whose best is known.  That each reader finds what was written last:
+// pager_test, which does what plans say.
 
 #include "memory/planner/paging_plan.h"
 
@@ -9,7 +10,6 @@
 #include <algorithm>
 #include <map>
 #include <random>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "memory/planner/paging_schedule.h"
@@ -39,75 +39,6 @@ AccessTrace InOrder(const AccessTrace& trace, const std::vector<int>& order) {
 bool OnHost(const PagingPlan& plan, int step) {
   return std::ranges::find(plan.host_steps, step, &PagingPlan::HostStep::position) !=
          plan.host_steps.end();
-}
-
-// Lives through iterations as a plan says, one value for each block, and checks that whoever reads
-// finds what was written last.
-void CheckValues(const AccessTrace& trace, const PagingPlan& plan) {
-  struct Block {
-    int version = 0;               // what it should be
-    int on_device = -1, page = 0;  // what is there
-    int stay = -1;
-  };
-  std::vector<Block> blocks(plan.blocks.size());
-  int versions = 0;
-  for (int iteration = 0; iteration < 2; ++iteration) {
-    size_t next = 0;
-    std::vector<bool> first(trace.steps.size(), true);  // by step of the trace: it has not run
-    std::set<std::pair<int, int>> from_nothing;         // such steps and blocks
-    for (size_t b = 0; b < blocks.size(); ++b) {
-      if (plan.blocks[b].persistent) {
-        ASSERT_EQ(blocks[b].page, blocks[b].version) << "not at home";
-      } else {
-        blocks[b].version = -1;  // nobody reads it before it is written
-      }
-    }
-    for (int step = 0; step < static_cast<int>(trace.steps.size()); ++step) {
-      for (; next < plan.stays.size() && plan.stays[next].first_step == step; ++next) {
-        Block& block = blocks[plan.stays[next].block];
-        block.stay = static_cast<int>(next);
-        block.on_device = plan.stays[next].fetched ? block.page : -2;
-      }
-      for (const TraceTouch& touch : trace.steps[step].touches) {
-        const auto [b, offset] = plan.states[touch.state];
-        if (b < 0) continue;
-        Block& block = blocks[b];
-        if (OnHost(plan, step)) {
-          ASSERT_LT(block.stay, 0);
-        } else {
-          ASSERT_GE(block.stay, 0);
-          const Stay& stay = plan.stays[block.stay];
-          ASSERT_TRUE(stay.block == b && stay.first_step <= step && step <= stay.last_step);
-        }
-        const bool whole =
-            plan.blocks[b].states.size() == 1 && plan.blocks[b].states.front() == touch.state;
-        const bool anew = touch.write && !touch.read && whole;
-        // Who found nothing when it ran first reads what it writes itself.
-        const bool again = !first[plan.order[step]];
-        if (!again && block.version < 0) from_nothing.emplace(plan.order[step], b);
-        if (again && from_nothing.contains({plan.order[step], b})) continue;
-        if (!anew && block.version >= 0) {
-          ASSERT_EQ(OnHost(plan, step) ? block.page : block.on_device, block.version)
-              << "step " << step << " finds an old " << trace.states[touch.state].name;
-        }
-      }
-      first[plan.order[step]] = false;
-      for (const TraceTouch& touch : trace.steps[step].touches) {
-        const int b = plan.states[touch.state].block;
-        if (b < 0 || !touch.write) continue;
-        blocks[b].version = ++versions;
-        (OnHost(plan, step) ? blocks[b].page : blocks[b].on_device) = versions;
-      }
-      for (const Stay& stay : plan.stays) {
-        if (stay.last_step != step) continue;
-        if (stay.written_back) blocks[stay.block].page = blocks[stay.block].on_device;
-        blocks[stay.block].stay = -1;
-      }
-    }
-  }
-  for (size_t b = 0; b < blocks.size(); ++b) {
-    EXPECT_TRUE(!plan.blocks[b].persistent || blocks[b].page == blocks[b].version);
-  }
 }
 
 void CheckPlaces(const AccessTrace& trace, const PagingPlan& plan, size_t capacity) {
@@ -251,7 +182,7 @@ void CheckCopies(const AccessTrace& trace, const PagingPlan& plan) {
 
 class EveryPlanner : public ::testing::TestWithParam<PlannerKind> {};
 
-TEST_P(EveryPlanner, EveryReaderFindsWhatWasWrittenLast) {
+TEST_P(EveryPlanner, PlacesAndCopiesWithinTheLeast) {
   const PlannerKind planner = GetParam();
   int tight = 0, repeats = 0, hosts = 0;
   for (int i = 0; i < kTraces; ++i) {
@@ -276,7 +207,6 @@ TEST_P(EveryPlanner, EveryReaderFindsWhatWasWrittenLast) {
           PlanPaging(trace, {}, {.capacity_bytes = capacity}, planner);
       ASSERT_TRUE(plan.ok()) << plan.status();
       CheckPlaces(trace, *plan, capacity);
-      CheckValues(InOrder(trace, plan->order), *plan);
       // GeePS's writes what is clean.
       if (planner == PlannerKind::kAuto) CheckCopies(InOrder(trace, plan->order), *plan);
       if (HasFatalFailure()) return;
@@ -345,7 +275,6 @@ TEST(PagingPlan, IsNoSlowerThanGeeps) {
     EXPECT_LE(plan->seconds, geeps->seconds * (1 + 1e-9));
     stalled += plan->stalled_seconds > 1e-9;
     CheckPlaces(trace, *plan, capacity);
-    CheckValues(InOrder(trace, plan->order), *plan);
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(stalled, kTraces / 32);
@@ -372,7 +301,6 @@ TEST(PagingPlan, PagesBeyondTheHostMemoryAreOnDisk) {
       ASSERT_TRUE(plan.ok()) << plan.status();
       EXPECT_LE(plan->page_bytes, limits.host_bytes);
       CheckPlaces(trace, *plan, limits.capacity_bytes);
-      CheckValues(InOrder(trace, plan->order), *plan);
       if (HasFatalFailure()) return;
       size_t read = 0;
       for (const Stay& stay : plan->stays) {
