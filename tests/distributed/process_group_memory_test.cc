@@ -8,7 +8,6 @@
 #include <barrier>
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -23,46 +22,6 @@ namespace gyre {
 namespace {
 
 using testing::HasSubstr;
-
-// Gradients in device memory, made on a stream that is late, and metrics on the host between them.
-TEST(ProcessGroupMemory, SumsDeviceMemoryBesideTheHosts) {
-  const auto cpu = [](int) { return NewCpuDevice({}); };
-  const auto sim = [](int rank) { return NewSimDevice({.delay_seed = 7 + uint64_t(rank)}); };
-  for (const std::function<std::unique_ptr<Device>(int)>& make : {std::function(cpu), {sim}}) {
-    for (const int ranks : {1, 2, 3}) {
-      std::vector<std::unique_ptr<Device>> devices;  // outlive the communication threads
-      for (int rank = 0; rank < ranks; ++rank) devices.push_back(make(rank));
-      RunRanksOn("ring", ranks, kPatienceMs, [&](ProcessGroup& group) {
-        Device& device = *devices[group.rank()];
-        EXPECT_FALSE(group.sums_device_memory());
-        ASSERT_TRUE(group.UseDevice(device).ok());
-        ASSERT_TRUE(group.sums_device_memory());
-        auto stream = *device.NewStream();
-        auto made = *device.NewEvent();
-        for (int64_t count : {0, 1, 1000, 20'000}) {
-          const Buffer memory =
-              *Buffer::Allocate(device, MemoryKind::kDevice, count * sizeof(float));
-          const std::vector<float> mine(count, static_cast<float>(group.rank() + 1));
-          ASSERT_TRUE(stream->Copy(memory.data(), mine.data(), memory.bytes()).ok());
-          ASSERT_TRUE(stream->Record(*made).ok());
-          const auto ticket = group.Submit("bucket", {memory.data(), {count}, DType::kF32},
-                                           made.get(), MemoryKind::kDevice);
-          std::vector<float> metrics = {1};
-          EXPECT_TRUE(group.Sum("metrics", View(metrics)).ok());
-          EXPECT_EQ(metrics[0], ranks);
-          const auto result = group.Wait(ticket);
-          ASSERT_TRUE(result.ok()) << result.status();
-          const float sum = static_cast<float>(ranks * (ranks + 1) / 2);
-          EXPECT_EQ(*result, double{sum} * sum * static_cast<double>(count));
-          std::vector<float> summed(count);
-          ASSERT_TRUE(stream->Copy(summed.data(), memory.data(), memory.bytes()).ok());
-          ASSERT_TRUE(stream->Synchronize().ok());
-          EXPECT_EQ(summed, std::vector<float>(count, sum));
-        }
-      });
-    }
-  }
-}
 
 // Gradients in device memory: each has staging of its own there, all of which the plan knows.
 TEST(ProcessGroupMemory, DeviceSumsOvertakeOneThatWaits) {
