@@ -94,15 +94,7 @@ std::vector<std::string> TrainingFolder::MetricLines(const std::string& out) con
 }
 
 std::vector<double> TrainingFolder::Metrics(const std::string& out, const std::string& key) const {
-  std::vector<double> values;
-  int64_t step = 0;
-  for (const nlohmann::ordered_json& json : ReadLines(folder_ / out + "/metrics.jsonl")) {
-    if (json.contains("loss")) {
-      EXPECT_EQ(json["step"].get<int64_t>(), ++step);
-    }
-    if (json.contains(key)) values.push_back(json[key].get<double>());
-  }
-  return values;
+  return MetricsIn(folder_ / out + "/metrics.jsonl", key);
 }
 
 int64_t TrainingFolder::NewestCheckpoint(const std::string& out) const {
@@ -116,6 +108,18 @@ int64_t TrainingFolder::NewestCheckpoint(const std::string& out) const {
     }
   }
   return newest;
+}
+
+std::vector<double> MetricsIn(const std::string& path, const std::string& key) {
+  std::vector<double> values;
+  int64_t step = 0;
+  for (const nlohmann::ordered_json& json : ReadLines(path)) {
+    if (json.contains("loss")) {
+      EXPECT_EQ(json["step"].get<int64_t>(), ++step);
+    }
+    if (json.contains(key)) values.push_back(json[key].get<double>());
+  }
+  return values;
 }
 
 int64_t NumberIn(const std::string& words, const char* pattern) {

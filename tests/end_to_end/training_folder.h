@@ -35,8 +35,7 @@ class TrainingFolder {
 
   // metrics.jsonl of FOLDER/out, without what a clock tells.
   std::vector<std::string> MetricLines(const std::string& out) const;
-  // The values of `key`, step after step: of training's lines, each step from 1 on exactly once, or
-  // of the lines about the test set.
+  // MetricsIn of FOLDER/out.
   std::vector<double> Metrics(const std::string& out, const std::string& key) const;
   // The step of the newest checkpoint in FOLDER/out; 0 if there is none.
   int64_t NewestCheckpoint(const std::string& out) const;
@@ -45,6 +44,10 @@ class TrainingFolder {
   SyntheticData data_;
   TempFolder folder_;
 };
+
+// The values of `key` in a metrics.jsonl, step after step: of training's lines, each step from 1 on
+// exactly once, or of the lines about the test set.
+std::vector<double> MetricsIn(const std::string& path, const std::string& key);
 
 // The number that `pattern` finds in a tool's words; -1 and a failed test if it does not.
 int64_t NumberIn(const std::string& words, const char* pattern);

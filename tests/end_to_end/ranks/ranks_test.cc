@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <string_view>
@@ -144,31 +142,6 @@ TEST(Wire, TrainsAlmostAsF32Does) {
     WriteTrainer(folder / "", ConvNetText(kData), {.rest = kSizes + rest});
     EXPECT_EQ(digest("open" + std::to_string(rest.size()), "F16"), halves) << rest;
   }
-}
-
-// Of gradients in any precision those of F32 alone are narrowed.
-TEST(Wire, PlanCountsWhatTravels) {
-  const TrainingFolder folder(kData, kTestSamples);
-  WriteTrainer(folder / "", ConvNetText(kData),
-               {.rest = absl::StrCat(kSizes, " distributed { allreduce: \"direct\" }")});
-  const auto rows = [&](const std::string& wire) {
-    const ToolResult plan =
-        folder.Train("plan", {"--plan", "--json", "--steps=5", "--wire=" + wire}, {.ranks = 2});
-    const auto json = nlohmann::json::parse(plan.out, nullptr, /*allow_exceptions=*/false);
-    EXPECT_TRUE(json.is_object()) << plan.ToString();
-    std::map<std::string, std::pair<int64_t, int64_t>> rows;  // bytes of gradients, and sent
-    if (!json.is_object()) return rows;
-    for (const auto& [precision, of] : json["precisions"].items()) {
-      rows[precision] = {of["gradients"].get<int64_t>(), of["sent"].get<int64_t>()};
-    }
-    return rows;
-  };
-  auto expected = rows("F32");
-  EXPECT_EQ(expected.size(), 4);
-  // Each of the two ranks sends half of what it has, and half of the sums.
-  expected["F32"].second -= expected["F32"].first / 2;
-  EXPECT_EQ(rows("F16"), expected);
-  EXPECT_EQ(rows("BF16"), expected);
 }
 
 TEST(ShardOptimizer, IsSaidAndPlanned) {

@@ -6,14 +6,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/data/temp_folder.h"
-#include "tests/end_to_end/run_tool.h"
+#include "tests/end_to_end/training_folder.h"
 
 namespace gyre {
 namespace {
@@ -21,24 +18,12 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-// The `loss` of each training step, in the file's order.
-std::vector<double> Losses(const fs::path& metrics) {
-  std::vector<double> losses;
-  std::ifstream file(metrics);
-  for (std::string line; std::getline(file, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    EXPECT_TRUE(json.is_object()) << metrics << ": " << line;
-    if (json.contains("loss")) losses.push_back(json["loss"]);
-  }
-  return losses;
-}
-
 class OldCheckpoint : public testing::TestWithParam<std::string> {};
 
 // straight.jsonl has the metrics of 20 steps without a break; run/ has a checkpoint of step 10.
 TEST_P(OldCheckpoint, ResumesAndGoesOn) {
-  const std::vector<double> straight =
-      Losses(fs::path("tests/end_to_end/runs/checkpoints") / GetParam() / "straight.jsonl");
+  const std::vector<double> straight = MetricsIn(
+      fs::path("tests/end_to_end/runs/checkpoints") / GetParam() / "straight.jsonl", "loss");
   ASSERT_EQ(straight.size(), 20);
   for (const int ranks : {1, 2}) {
     const TempFolder folder;
@@ -50,7 +35,7 @@ TEST_P(OldCheckpoint, ResumesAndGoesOn) {
                           "--resume=latest", "--threads=1", absl::StrCat("--ranks=", ranks)});
     ASSERT_EQ(result.exit_code, 0) << result.ToString();
     EXPECT_THAT(result.out, HasSubstr("resumed at step 10"));
-    const std::vector<double> losses = Losses(out + "/metrics.jsonl");
+    const std::vector<double> losses = MetricsIn(out + "/metrics.jsonl", "loss");
     ASSERT_EQ(losses.size(), straight.size());
     for (size_t i = 0; i < losses.size(); ++i) {
       // F32 on another CPU and another number of ranks: ten steps enlarge the rounding of sums.

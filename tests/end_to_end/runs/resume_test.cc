@@ -113,38 +113,6 @@ TEST_F(Resume, WaitsForARunThatEndsAndSeesItsCheckpoint) {
   }
 }
 
-TEST_F(Resume, FromAnyCheckpointByName) {
-  const std::string straight =
-      folder_.Digest("straight", {"--checkpoint_every=9", "--set=keep_checkpoints=100"});
-  for (int64_t step : {9, 27}) {
-    const std::string out = absl::StrCat("from", step);
-    const ToolResult result = folder_.Train(
-        out, {"--resume=" + folder_ / absl::StrCat("straight/checkpoints/", StepName(step))});
-    EXPECT_EQ(DigestOf(result), straight);
-    EXPECT_THAT(result.out, HasSubstr(absl::StrCat("resumed at step ", step)));
-  }
-}
-
-TEST_F(Resume, ARankKilledEndsTheJob) {
-  const std::string straight = folder_.Digest("straight", {}, {.ranks = 2});
-  for (int rank : {0, 1}) {
-    const std::string out = absl::StrCat("killed", rank);
-    std::vector<std::string> arguments = folder_.TrainArguments(out, {"--checkpoint_every=1"});
-    {
-      Tool job("train", arguments, {.ranks = 2});
-      ASSERT_TRUE(AwaitCheckpoint(job, out, 3)) << job.Wait().ToString();
-      const pid_t pid = job.PidOfRank(rank);
-      ASSERT_NE(pid, 0);
-      ASSERT_EQ(kill(pid, SIGKILL), 0);
-      const ToolResult result = job.Wait();
-      EXPECT_FALSE(result.timed_out);
-      EXPECT_NE(result.exit_code, 0) << result.ToString();
-    }
-    EXPECT_EQ(folder_.Digest(out, {"--resume=latest"}, {.ranks = 2}), straight);
-    ExpectStraight(out, "straight");
-  }
-}
-
 // mpirun passes a signal on to all ranks, and kills a little later; one rank that gets it alone
 // stops the others as well.
 TEST_F(Resume, StoppedBySignal) {

@@ -7,8 +7,6 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "tests/data/temp_folder.h"
 #include "tests/end_to_end/training_folder.h"
 
 namespace gyre {
@@ -71,14 +69,7 @@ class SeriesRun : public testing::Test {
   }
   // The "loss" of each step.
   std::vector<double> Losses(const std::string& out) {
-    std::vector<double> losses;
-    const std::vector<std::string> lines =
-        absl::StrSplit(ReadBytes(folder_ / absl::StrCat(out, "/metrics.jsonl")), '\n');
-    for (const std::string& line : lines) {
-      const size_t at = line.find("\"loss\":");
-      if (at != std::string::npos) losses.push_back(std::stod(line.substr(at + 7)));
-    }
-    return losses;
+    return MetricsIn(folder_ / absl::StrCat(out, "/metrics.jsonl"), "loss");
   }
 
   TempFolder folder_;
