@@ -103,13 +103,6 @@ TEST(HostSteps, StayAsTheyAreGiven) {
   }
 }
 
-TEST(HostSteps, NotWhereAllFits) {
-  const AccessTrace trace = Layers(4, 10);
-  const auto plan = PlanPaging(trace, Slow(trace, 1e12), {.capacity_bytes = 1000 * kPage});
-  ASSERT_TRUE(plan.ok());
-  EXPECT_TRUE(plan->host_steps.empty());
-}
-
 TEST(HostSteps, NotWithPagesOnDisk) {
   const AccessTrace trace = Layers(4, 10);
   const PagingLimits limits = {.capacity_bytes = 60 * kPage, .host_bytes = 40 * kPage};

@@ -235,23 +235,6 @@ TEST(NetTest, RanksAddUpToOneRank) {
     ExpectRanksAddUp(layers);
 }
 
-TEST(NetTest, SharedParametersAreOne) {
-  NetRank rank(kSharedNet);
-  std::vector<std::string> names;
-  for (const Parameter& parameter : rank.parameters()) names.push_back(parameter.name());
-  EXPECT_EQ(names, (std::vector<std::string>{"fc.weight", "fc.bias", "w", "a.bias", "c",
-                                             "out.weight", "out.bias"}));
-}
-
-// Running statistics are kept beside the parameters, and are not trained.
-TEST(NetTest, BuffersPersist) {
-  NetRank rank(kNormNet);
-  rank.Forward();
-  ASSERT_EQ(rank.parameters()[3].name(), "norm.running_mean");
-  EXPECT_FALSE(rank.parameters()[3].trained());
-  EXPECT_NE(rank.parameter(3).as<double>()[0], 0);
-}
-
 TEST(NetTest, StatisticsAreSummedOnlyWhereDeclared) {
   NetRank(kConvNet, DType::kF32, 3).Forward([](Stream&, absl::string_view label, Tensor) {
     return absl::InternalError("unexpected statistic " + std::string(label));
