@@ -1,4 +1,4 @@
-// Which rows a rank owns, and which of an access's rows are whose.
+// Which rows a rank owns, and how they are cut into chunks.
 
 #include "distributed/parameter_server/tables.h"
 
@@ -55,49 +55,6 @@ TEST(ServerShard, HasOthersSendFiveSixthsOfWhatWorkersDo) {
   EXPECT_EQ(ServerShard(kElements, 1, 1, 0).count(), 0);
 }
 
-TEST(RowList, HasNeighboursAsOneRun) {
-  const std::vector<int64_t> rows = {3, 4, 5, 1, 2, 7};
-  const RowList list = RowList::Of(rows);
-  EXPECT_EQ(list.count(), 6);
-  ASSERT_EQ(list.runs().size(), 3u);
-  EXPECT_EQ(list.runs()[1].begin, 1);
-  EXPECT_EQ(list.runs()[1].end, 3);
-  EXPECT_TRUE(list.Within(8));
-  EXPECT_FALSE(list.Within(7));
-  EXPECT_FALSE(list.HasDuplicates());
-  EXPECT_FALSE(RowList::Of(std::vector<int64_t>{-1}).Within(3));
-  EXPECT_TRUE(RowList::Of(std::vector<int64_t>{4, 5, 6, 5}).HasDuplicates());
-  EXPECT_TRUE(RowList::Of(std::vector<int64_t>{4, 4}).HasDuplicates());
-  EXPECT_EQ(RowList::All(0).count(), 0);
-  EXPECT_EQ(RowList::All(0).runs().size(), 0u);
-  EXPECT_EQ(RowList::All(9).runs().size(), 1u);
-}
-
-TEST(CutRows, FindsEachRowInItsRange) {
-  const std::vector<ElementRange> ranges = {{0, 0}, {0, 3}, {3, 3}, {3, 5}, {5, 8}, {8, 8}};
-  const std::vector<int64_t> rows = {6, 2, 3, 4, 5, 0, 6};
-  const std::vector<RowSelection> pieces = CutRows(RowList::Of(rows), ranges);
-  ASSERT_EQ(pieces.size(), ranges.size());
-  std::vector<int64_t> found(rows.size(), -1);
-  const auto each = [](const RowList& list) {
-    std::vector<int64_t> all;
-    for (const ElementRange& run : list.runs()) {
-      for (int64_t i = run.begin; i < run.end; ++i) all.push_back(i);
-    }
-    return all;
-  };
-  for (size_t range = 0; range < pieces.size(); ++range) {
-    const std::vector<int64_t> in = each(pieces[range].rows), places = each(pieces[range].places);
-    ASSERT_EQ(in.size(), places.size());
-    for (size_t i = 0; i < in.size(); ++i) {
-      found[places[i]] = ranges[range].begin + in[i];
-      EXPECT_LT(found[places[i]], ranges[range].end);
-    }
-  }
-  EXPECT_EQ(found, rows);
-  for (const RowSelection& piece : CutRows(RowList(), ranges)) EXPECT_EQ(piece.count(), 0);
-}
-
 TEST(CutIntoChunks, HasAsManyAccessedRowsInEach) {
   std::mt19937 random(3);
   for (int trial = 0; trial < 200; ++trial) {
@@ -123,31 +80,6 @@ TEST(CutIntoChunks, HasAsManyAccessedRowsInEach) {
     }
     EXPECT_EQ(next, part.end);
   }
-}
-
-TEST(ServerChunks, AreAtLeastOneAndAtMostTheRows) {
-  EXPECT_EQ(ServerChunks(0, 4, 8), 1);
-  EXPECT_EQ(ServerChunks(2, 4, 8), 1);
-  EXPECT_EQ(ServerChunks(3, 4, 8), 2);
-  EXPECT_EQ(ServerChunks(3, 100, 8), 3);
-  EXPECT_EQ(ServerChunks(5, 0, 8), 1);
-}
-
-TEST(Union, HasEachRowOnce) {
-  const RowList lists[] = {RowList::Of(std::vector<int64_t>{5, 6, 1}), RowList(),
-                           RowList::Of(std::vector<int64_t>{6, 7, 2, 9})};
-  const RowList all = Union(lists);
-  EXPECT_EQ(all.count(), 6);
-  ASSERT_EQ(all.runs().size(), 3u);  // 1 2, 5 6 7, 9
-  EXPECT_EQ(all.runs()[1].begin, 5);
-  EXPECT_EQ(all.runs()[1].end, 8);
-  const RowList places = PlacesIn(all, lists[2]);  // 6 7, 2, 9
-  ASSERT_EQ(places.runs().size(), 3u);
-  EXPECT_EQ(places.runs()[0].begin, 3);
-  EXPECT_EQ(places.runs()[0].end, 5);
-  EXPECT_EQ(places.runs()[1].begin, 1);
-  EXPECT_EQ(places.runs()[2].begin, 5);
-  EXPECT_EQ(Union({}).count(), 0);
 }
 
 }  // namespace
