@@ -3,7 +3,10 @@
 #include <algorithm>
 
 namespace gyre {
+namespace {
 
+// The largest of least, ..., most that fits, or least - 1.  Doubles what fits, then bisects.
+// Precondition: every value below one that fits fits too.
 int64_t LargestThat(int64_t least, int64_t most, const std::function<bool(int64_t)>& fits) {
   int64_t good = least - 1, bad = most + 1;
   for (int64_t next = least; good + 1 < bad;) {
@@ -13,6 +16,8 @@ int64_t LargestThat(int64_t least, int64_t most, const std::function<bool(int64_
   }
   return good;
 }
+
+}  // namespace
 
 absl::StatusOr<LargestBatch> FindLargestBatch(
     const Parsed<NetConfig>& net, const std::function<ModelOptions(int64_t batch)>& options,

@@ -9,10 +9,6 @@
 
 namespace gyre {
 
-// The largest of least, ..., most that fits, or least - 1.  Doubles what fits, then bisects.
-// Precondition: every value below one that fits fits too.
-int64_t LargestThat(int64_t least, int64_t most, const std::function<bool(int64_t)>& fits);
-
 struct LargestBatch {
   int64_t resident = 0;  // all states fit on the device at all times
   int64_t paged = 0;     // paging makes it fit; `resident` if the planner is kNone

@@ -77,30 +77,6 @@ TEST(CheckAllreduce, KnowsWhereEachWorks) {
   EXPECT_EQ(CheckAllreduce("", DeviceKind::kCpu).code(), absl::StatusCode::kInvalidArgument);
 }
 
-// Which device memory a sum needs is known before it is allocated.
-TEST(DeviceRing, AllocatesWhatThePlanSays) {
-  for (const int ranks : {1, 3}) {
-    for (const int64_t count : {0, 1, 1000, 1'000'000}) {
-      const size_t bytes = AllreduceDeviceBytes("ring", count * sizeof(float), ranks);
-      for (const size_t missing : {0, 1}) {
-        RunRanks(ranks, [&](Communicator& communicator) {
-          std::vector<float> data(count);  // not the device's, to leave it the rest
-          const auto device = NewSimDevice({.capacity_bytes = bytes - missing});
-          auto ring = NewDeviceCollective("ring", communicator, kTag, *device);
-          absl::Status status = ring.status();
-          if (status.ok()) {
-            status = (*ring)->Start(Claim::Of(0, "test"), Operation::kAllreduce,
-                                    {data.data(), {count}, DType::kF32});
-          }
-          EXPECT_EQ(status.code(),
-                    missing == 0 ? absl::StatusCode::kOk : absl::StatusCode::kResourceExhausted)
-              << ranks << " ranks, " << count << " elements";
-        });
-      }
-    }
-  }
-}
-
 TEST(DeviceRing, OnlyWhereMessagesReachTheDevice) {
   class HostOnly final : public WrappedCommunicator {
    public:

@@ -61,28 +61,6 @@ class PlanReport : public testing::Test {
   const absl::StatusOr<Parsed<NetConfig>> net_ = ParseNetText(kNet, "net");
 };
 
-TEST(LargestThat, IsFoundWithoutLookingFarBeyond) {
-  for (int64_t least : {1, 2, 5}) {
-    for (int64_t most = least - 1; most < 40; ++most) {
-      for (int64_t answer = least - 1; answer <= most; ++answer) {
-        int64_t highest = 0;
-        int looks = 0;
-        EXPECT_EQ(LargestThat(least, most,
-                              [&](int64_t n) {
-                                EXPECT_GE(n, least);
-                                EXPECT_LE(n, most);
-                                highest = std::max(highest, n);
-                                ++looks;
-                                return n <= answer;
-                              }),
-                  answer);
-        EXPECT_LE(highest, std::max(least, 2 * answer));
-        EXPECT_LE(looks, 12);
-      }
-    }
-  }
-}
-
 TEST_F(PlanReport, LargestBatchIsTheLastThatIsPlanned) {
   ASSERT_TRUE(net_.ok()) << net_.status();
   const auto of_7 = Plan(7, ~size_t{0});
