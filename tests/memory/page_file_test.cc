@@ -14,7 +14,6 @@
 #include <filesystem>
 #include <new>
 #include <random>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 
@@ -137,33 +136,6 @@ TEST_P(Pages, AreReadAsTheyWereWritten) {
     queue.Write(slot, next.at, of(slot), next.bytes);
   }
   EXPECT_GT(read, kRounds / 4);
-}
-
-// As the pager has them: one thread writes, another reads.
-TEST_P(Pages, TwoQueuesOfOneFile) {
-  constexpr size_t kHalf = 64;
-  const std::unique_ptr<PageFile> file = Make(2 * kHalf);
-  Memory first(kHalf * kSector), second(kHalf * kSector), back(kHalf * kSector);
-  first.FillRandomly(1);
-  second.FillRandomly(2);
-  const auto each = [&](int sector, size_t half, Memory& memory, PageQueue& queue, bool reads) {
-    const size_t at = static_cast<size_t>(sector) * kSector;
-    ASSERT_TRUE(queue.Await(sector % 4).ok());
-    (queue.*(reads ? &PageQueue::Read : &PageQueue::Write))(sector % 4, half * kHalf * kSector + at,
-                                                            memory.data() + at, kSector);
-  };
-  const auto run = [&](size_t half, Memory& memory, bool reads) {
-    PageQueue queue(*file, 4, plain());
-    for (int s = 0; s < static_cast<int>(kHalf); ++s) each(s, half, memory, queue, reads);
-    for (int slot = 0; slot < 4; ++slot) ASSERT_TRUE(queue.Await(slot).ok());
-  };
-  run(0, first, false);
-  std::thread writer([&] { run(1, second, false); });
-  run(0, back, true);
-  writer.join();
-  EXPECT_EQ(std::memcmp(back.data(), first.data(), back.bytes()), 0);
-  run(1, back, true);
-  EXPECT_EQ(std::memcmp(back.data(), second.data(), back.bytes()), 0);
 }
 
 TEST_P(Pages, HomesAreMapped) {

@@ -255,10 +255,8 @@ TEST_F(Server, StaleOnesLearn) {
   const double bsp = folder_.Metrics("bsp", "test_loss").back();
   const double first = folder_.Metrics("bsp", "loss").front();
   for (const std::vector<std::string>& mode :
-       std::vector<std::vector<std::string>>{{"--sync=ssp"},
-                                             {"--sync=ssp", "--staleness=3"},
+       std::vector<std::vector<std::string>>{{"--sync=ssp", "--staleness=3"},
                                              {"--sync=async"},
-                                             OnSim({"--sync=ssp", "--ranks=3"}),
                                              OnSim({"--sync=async", "--ranks=3", "--wire=BF16"}),
                                              {"--sync=async", "--server_memory=host"}}) {
     if (kSanitized && mode.size() < 3) continue;

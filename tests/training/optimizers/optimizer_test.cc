@@ -369,19 +369,6 @@ TEST(Optimizer, SlotNames) {
             (Names{"first_moment", "second_moment"}));
 }
 
-TEST(Optimizer, AdamPreparesItsBiasCorrections) {
-  const std::unique_ptr<Optimizer> adam = NewOptimizer(Config("adam { beta1: 0.5 beta2: 0 }"));
-  UpdateScalars scalars{.learning_rate = 3};
-  adam->Prepare(0, scalars);
-  EXPECT_EQ(scalars.correction[0], 0.5);
-  EXPECT_EQ(scalars.correction[1], 1);
-  adam->Prepare(2, scalars);
-  EXPECT_EQ(scalars.correction[0], 0.875);
-  adam->Prepare(uint64_t{1} << 40, scalars);
-  EXPECT_EQ(scalars.correction[0], 1);
-  EXPECT_EQ(scalars.learning_rate, 3);
-}
-
 TEST(OptimizerDeathTest, AConfigWithoutAKindIsABug) {
   EXPECT_DEATH(NewOptimizer(OptimizerConfig()), "has a kind");
 }

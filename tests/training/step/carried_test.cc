@@ -5,7 +5,6 @@
 #include <map>
 #include <random>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
 #include "engine/training/step/training_step.h"
@@ -253,26 +252,6 @@ TEST(Carried, DelaysInStreamsChangeNoBits) {
       EXPECT_EQ(outcome.losses, expected.losses);
     }
   }
-}
-
-TEST(Carried, IsPartOfThePlan) {
-  const Parsed<NetConfig> net = *ParseNetText(NetText(4), "n");
-  const Primitives primitives(DeviceKind::kCpu, 1);
-  const auto plan = [&](ModelOptions options) {
-    options.primitives = &primitives;
-    return PlanModel(net, options);
-  };
-  const auto one = plan({.shape = {.global = 6, .accumulate = 2}});
-  const auto second = plan({.shape = {.global = 6, .rank = 1, .ranks = 4, .accumulate = 2}});
-  ASSERT_TRUE(one.ok() && second.ok()) << one.status() << second.status();
-  EXPECT_TRUE(absl::StrContains(one->Fingerprint(), "carried low.hidden_l0 F32 [12, 5]\n"));
-  EXPECT_EQ(DescribeCarried(one->train->spec), DescribeCarried(second->train->spec));
-  EXPECT_EQ(CarriedBytes(*one->train), size_t{2 * 6 * (5 + 2 * 2 * 4) * 4});
-  EXPECT_EQ(plan({.shape = {.global = 6}, .test_batch = 8, .test_samples = 20}).status().message(),
-            "n:5:5: layer \"low\": it carries rows from batch to batch, but the 20 samples of the "
-            "test are no whole batches of 8; set test_batch to 5, or data.order to CONTIGUOUS, "
-            "which leaves samples out");
-  EXPECT_TRUE(plan({.shape = {.global = 6}, .test_batch = 5, .test_samples = 20}).ok());
 }
 
 }  // namespace
