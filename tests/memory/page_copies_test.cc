@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/half.h"
-#include "memory/report/paging_text.h"
 #include "tests/memory/paged_run.h"
 #include "tests/sanitized.h"
 
@@ -269,22 +268,6 @@ TEST(PageCopies, OfWhatIsNotWhollyActivationsNothingIsRounded) {
   trace.states[0].contiguous_group = trace.states[1].contiguous_group = 5;
   trace.states.back().may_narrow = true;
   EXPECT_EQ(page_bytes(trace), std::vector<size_t>({128, 32, 1}));
-}
-
-TEST(PageCopies, TextOfWhatIsRounded) {
-  const size_t block = 64 * kPlanAlignment;
-  const auto text = [](const AccessTrace& trace, size_t capacity) {
-    const auto plan = PlanPaging(trace, {}, {.capacity_bytes = capacity});
-    GYRE_CHECK(plan.ok());
-    return RoundingText(*plan);
-  };
-  const AccessTrace narrow = FourLayers(true);
-  EXPECT_EQ(text(FourLayers(false), 2 * block), "");
-  EXPECT_EQ(text(narrow, 5 * block), "");
-  const std::string least = text(narrow, 2 * block + block / 8);
-  EXPECT_NE(least, "");
-  EXPECT_EQ(least, text(narrow, 2 * block + block / 8));
-  EXPECT_NE(least, text(narrow, 3 * block + block / 8));
 }
 
 }  // namespace

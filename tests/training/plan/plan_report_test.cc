@@ -136,28 +136,6 @@ TEST_F(PlanReport, CapacitiesAgainstThroughput) {
   EXPECT_TRUE(std::ranges::is_sorted(kept, std::greater()));
 }
 
-TEST_F(PlanReport, TextAndPictureOfAPagedNet) {
-  const auto resident = Plan(9, ~size_t{0});
-  ASSERT_TRUE(resident.ok()) << resident.status();
-  const size_t capacity = LeastCapacity(*resident);
-  const auto plan = Plan(9, capacity);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_TRUE(plan->pages());
-  const std::string text = DescribePaging(*plan);
-  EXPECT_THAT(text, HasSubstr("in host memory between"));
-  EXPECT_THAT(text, HasSubstr("conv1"));
-  EXPECT_THAT(text, HasSubstr("% as fast"));
-  const std::string page = DrawPlan(*plan, "t", /*page=*/true, "below <\n");
-  for (const char* kind : {"pinned", "parameters", "gradients", "activations"}) {
-    EXPECT_THAT(page, HasSubstr(absl::StrCat(">", kind, ", ")));
-  }
-  EXPECT_THAT(page, HasSubstr("below &lt;"));
-  EXPECT_THAT(page, HasSubstr("backward conv2: "));
-  const std::string svg = DrawPlan(*resident, "t", /*page=*/false, "");
-  EXPECT_THAT(svg, testing::StartsWith("<svg "));
-  EXPECT_THAT(svg, Not(HasSubstr("fetches")));  // nothing moves
-}
-
 // Of what the optimizer alone touches nothing moves, and all lies where the updating one has it.
 TEST_F(PlanReport, AnIterationThatOnlyAccumulatesMovesLess) {
   ModelOptions options = Options(9, ~size_t{0});
