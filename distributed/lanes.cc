@@ -1,6 +1,7 @@
 #include "distributed/lanes.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -114,6 +115,12 @@ void Lanes::Leave(const Work& work) {
 
 void Lanes::Abandon() {
   for (const auto& lane : device_) lane->Abandon();
+}
+
+bool Lanes::CanUse(std::string_view algorithm) const {
+  const bool threads = communicator_.native() == nullptr && communicator_.size() > 1;
+  return CheckAllreduce(algorithm, std::nullopt, threads).ok() &&
+         CheckWire(algorithm, wire_).ok() && (algorithm != "shared" || on_one_host());
 }
 
 absl::Status Lanes::UseAllreduce(const std::string& algorithm) {

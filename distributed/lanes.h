@@ -39,6 +39,8 @@ class Lanes {
 
   // See ProcessGroup.
   const std::string& algorithm() const { return algorithm_; }
+  // Whether these ranks can sum by it.  Equal on all ranks.
+  bool CanUse(std::string_view algorithm) const;
   absl::Status UseAllreduce(const std::string& algorithm);
   absl::Status UseDevice(Device& device);
   bool sums_device_memory() const { return sums_device_memory_; }

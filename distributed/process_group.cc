@@ -171,6 +171,8 @@ const std::string& ProcessGroup::algorithm() const { return lanes_->algorithm();
 
 std::string ProcessGroup::DescribeAllreduce() const { return lanes_->Describe(); }
 
+bool ProcessGroup::CanUse(std::string_view algorithm) const { return lanes_->CanUse(algorithm); }
+
 absl::Status ProcessGroup::UseAllreduce(const std::string& algorithm) {
   RETURN_IF_ERROR(CheckAllreduce(algorithm, std::nullopt));
   constexpr char kWhat[] = "the allreduce to use";
@@ -307,11 +309,19 @@ absl::Status ProcessGroup::Barrier() {
 
 absl::StatusOr<std::string> ProcessGroup::TextOfLeader(std::string_view what, std::string text) {
   const bool leader = rank() == 0;
-  Mail mail;
-  if (!leader) mail.incoming.push_back({0});
-  for (int to = 1; leader && to < size(); ++to) mail.outgoing.push_back({to, text});
-  RETURN_IF_ERROR(Wait(Submit(what, &mail)).status());
-  return leader ? std::move(text) : std::move(mail.incoming[0].bytes);
+  struct Letter {
+    std::string text;
+    Mail mail;
+  };
+  auto letter = std::make_unique<Letter>();
+  letter->text = std::move(text);
+  if (!leader) letter->mail.incoming.push_back({0});
+  for (int to = 1; leader && to < size(); ++to) letter->mail.outgoing.push_back({to, letter->text});
+  if (absl::Status sent = Wait(Submit(what, &letter->mail)).status(); !sent.ok()) {
+    static_cast<void>(letter.release());  // messages may be under way until the job ends
+    return sent;
+  }
+  return leader ? std::move(letter->text) : std::move(letter->mail.incoming[0].bytes);
 }
 
 absl::Status ProcessGroup::LeaderDoes(const std::string& what,

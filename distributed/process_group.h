@@ -3,9 +3,9 @@
 // A thread starts the communicator, drives several submitted operations at once, the most urgent
 // first, and ends it.  It sleeps when there are none.  A caller that waits drives in its place, so
 // that the thread is not woken for the same message.  All ranks submit the same operations in the
-// same order.  An operation's number and hash precede its first
-// bytes, so a mismatch does not hang.  It is an error on all ranks, which names both labels.  All
-// calls but Abort and Await come from one other thread.
+// same order.  An operation's number and hash precede its first bytes, so a mismatch does not hang.
+// It is an error on all ranks, which names both labels.  All calls but Abort and Await come from
+// one other thread.
 #pragma once
 
 #include <chrono>
@@ -79,6 +79,8 @@ class ProcessGroup {
   // The algorithm, its wire type and the hosts, for people.
   std::string DescribeAllreduce() const;
 
+  // Whether UseAllreduce can take it here.  Equal on all ranks.
+  bool CanUse(std::string_view algorithm) const;
   // Sums by another algorithm from now on, the same on all ranks.  Blocks.  Precondition: no
   // UseDevice or Share before.  Errors: as Start's, and FailedPrecondition if ranks name others.
   absl::Status UseAllreduce(const std::string& algorithm);

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -239,6 +241,37 @@ TEST(ProcessGroup, LeadersErrorIsItsOwn) {
     EXPECT_EQ(group.LeaderDoes("work", [&] { return full; }),
               group.rank() == 0 ? full : absl::OkStatus());
   });
+}
+
+TEST(ProcessGroup, HangingStartAndEndAreErrors) {
+  // The library that blocks for ever in one of the two.
+  struct Hanging final : WrappedCommunicator {
+    Hanging(Communicator& inner, std::future<void> end)
+        : WrappedCommunicator(inner), end_(std::move(end)) {}
+    ~Hanging() override { end_.wait(); }
+    std::future<void> end_;
+  };
+  // Outlive the threads that are left behind.
+  static auto* const inner = new auto(NewThreadCommunicators(1, kPatienceMs));
+  static auto* const never = new std::promise<void>[2];
+  const auto start = [] { return std::make_unique<Hanging>(*(*inner)[0], never[0].get_future()); };
+  auto group = ProcessGroup::Start(start, {"ring"}, /*meeting_timeout_ms=*/3000);
+  ASSERT_TRUE(group.ok());
+  const std::string end((*group)->Stop().message());
+  EXPECT_THAT(end, testing::StartsWith("MPI_Finalize has not returned on host "));
+  EXPECT_THAT(end, testing::EndsWith(" for 3000 ms: another rank has not come to its end"));
+
+  const auto hang = []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+    never[1].get_future().wait();
+    return absl::InternalError("never");
+  };
+  const absl::Status status = ProcessGroup::Start(hang, {"ring"}, 50).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("MPI_Init has not returned on host "));
+
+  group->reset();  // the thread that is left behind uses what is its own
+  never[0].set_value();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // and ends after the group
 }
 
 // Rank 1 by all, also by those that wait for one that waits for it: in a ring, in shared memory,

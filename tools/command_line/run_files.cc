@@ -107,6 +107,12 @@ absl::StatusOr<ConfigFiles> ReadFiles(const std::string& trainer_path,
     config.mutable_distributed()->set_allreduce("direct");
   }
   files.allreduce.algorithm = config.distributed().allreduce();
+  // It sums metrics alone there, and sizes the server's buckets, which a resumed run must keep.
+  if (!config.distributed().has_allreduce() &&
+      (config.distributed().sync() == DistributedConfig::SSP ||
+       config.distributed().sync() == DistributedConfig::ASYNC)) {
+    files.allreduce.algorithm = "ring";
+  }
   const DType sent_as = WireOf(config);
   absl::Status wire;
   if (config.distributed().sync() == DistributedConfig::ALLREDUCE) {  // else of what is no sum

@@ -34,7 +34,7 @@ struct ModelOptions {
   std::vector<std::string> slots = {};  // the optimizer's, by name
   size_t bucket_bytes = 1 << 20;
   bool fit_buckets = false;  // bucket_bytes is the worthwhile size (FitBuckets), else the largest
-  // The allreduce has halves (CheckHalves), which send the touched rows of tables.
+  // The allreduce has halves (AlgorithmProperties), which send the touched rows of tables.
   bool can_send_rows = false;
   Feed feed = {};
   size_t capacity_bytes = ~size_t{0};

@@ -76,8 +76,13 @@ absl::StatusOr<Checkpoint> FindCheckpoint(const TrainingOptions& options,
   return checkpoint;
 }
 
-// The algorithm of the checkpoint to resume from, or "" if this rank has none.
-std::string AllreduceOfCheckpoint(const TrainingOptions& options) {
+struct KeptAllreduce {
+  int64_t step = -1;  // of the checkpoint; -1: this rank has none
+  std::string algorithm = {};
+};
+
+// Of the checkpoint to resume from.
+KeptAllreduce AllreduceOfCheckpoint(const TrainingOptions& options) {
   std::vector<std::string> paths = {options.resume};
   if (TakesNewest(options)) {
     const CheckpointStore store(options.out + "/checkpoints");
@@ -88,10 +93,11 @@ std::string AllreduceOfCheckpoint(const TrainingOptions& options) {
     const auto state = StateOf(path);
     if (!state.ok()) continue;  // FindStart says why
     const auto allreduce = state->choices().find("allreduce");
-    if (allreduce == state->choices().end()) return "";
-    return allreduce->second.substr(0, allreduce->second.find(','));  // the rest is of hosts
+    if (allreduce == state->choices().end()) return {state->step()};
+    // The rest is the choice of auto, and the hosts.
+    return {state->step(), allreduce->second.substr(0, allreduce->second.find_first_of(",:"))};
   }
-  return "";
+  return {};
 }
 
 // A choice that changes bits, which was another when the checkpoint was made; in words for people.
@@ -161,24 +167,32 @@ absl::Status CheckCheckpoint(const TrainerConfig& config, const TrainingOptions&
 
 absl::Status KeepAllreduce(const TrainerConfig& config, const TrainingOptions& options,
                            DeviceKind device, ProcessGroup& communication) {
+  if (options.resume.empty()) return absl::OkStatus();  // so on all ranks, by their command
   const DistributedConfig& distributed = config.distributed();
-  if (options.resume.empty() || distributed.has_allreduce() ||
-      distributed.sync() != DistributedConfig::ALLREDUCE) {
-    return absl::OkStatus();
-  }
-  const std::string own = AllreduceOfCheckpoint(options);
+  const bool open =
+      !distributed.has_allreduce() && distributed.sync() == DistributedConfig::ALLREDUCE;
+  const KeptAllreduce own = open ? AllreduceOfCheckpoint(options) : KeptAllreduce();
   const std::span<const std::string_view> names = AllreduceNames();
-  std::vector<double> ranks_of;  // by name: those whose checkpoint has it
-  for (const std::string_view name : names) ranks_of.push_back(name == own ? 1 : 0);
-  RETURN_IF_ERROR(communication.Sum(
-      "the allreduce of the checkpoint to resume from",
-      {ranks_of.data(), Shape({static_cast<int64_t>(names.size())}), DType::kF64}));
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (ranks_of[i] == 0 || !CheckAllreduce(names[i], device).ok()) continue;
-    if (names[i] == communication.algorithm()) return absl::OkStatus();
-    return communication.UseAllreduce(std::string(names[i]));
+  // By rank: its checkpoint's step and algorithm, both from 1 on, and whether it looks for none.
+  std::vector<double> told(3 * static_cast<size_t>(communication.size()));
+  const std::span<double> mine =
+      std::span(told).subspan(3 * static_cast<size_t>(communication.rank()), 3);
+  const auto at = std::ranges::find(names, own.algorithm);
+  mine[0] = static_cast<double>(own.step + 1);
+  mine[1] = at == names.end() ? 0 : static_cast<double>(at - names.begin() + 1);
+  mine[2] = open ? 0 : 1;
+  RETURN_IF_ERROR(communication.Sum("the allreduce of the checkpoint to resume from", told));
+  size_t newest = 0;
+  for (size_t rank = 0; rank < told.size(); rank += 3) {
+    if (told[rank + 2] != 0) return absl::OkStatus();  // Agree says which ranks differ
+    if (told[rank] > told[newest]) newest = rank;
   }
-  return absl::OkStatus();
+  if (told[newest + 1] == 0) return absl::OkStatus();
+  const std::string_view kept = names[static_cast<size_t>(told[newest + 1]) - 1];
+  const bool fits = CheckAllreduce(kept, device).ok() && communication.CanUse(kept) &&
+                    (!distributed.shard_optimizer() || PropertiesOf(kept).has_halves);
+  if (!fits || kept == communication.algorithm()) return absl::OkStatus();
+  return communication.UseAllreduce(std::string(kept));
 }
 
 absl::StatusOr<RunStart> FindStart(const TrainerConfig& config, const TrainingOptions& options,

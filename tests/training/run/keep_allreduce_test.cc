@@ -16,7 +16,8 @@ namespace {
 
 // Rank 1 alone has the checkpoint; the others have no folder.
 TEST(KeepAllreduce, TakesThatOfTheCheckpoint) {
-  TrainerConfig none, named, served;
+  TrainerConfig none, named, served, sharded;
+  sharded.mutable_distributed()->set_shard_optimizer(true);
   named.mutable_distributed()->set_allreduce("auto");
   served.mutable_distributed()->set_sync(DistributedConfig::ASYNC);
   const struct {
@@ -31,6 +32,9 @@ TEST(KeepAllreduce, TakesThatOfTheCheckpoint) {
                {"auto: shared", none, "latest", "auto"},
                {"parameter server, async", none, "latest", "auto"},
                {"nccl", none, "latest", "auto"},  // not of this device
+               {"mpi", none, "latest", "auto"},   // not of threads
+               {"hierarchical", sharded, "latest", "auto"},
+               {"ring", sharded, "latest", "ring"},
                {"ring", none, "", "auto"},
                {"ring", named, "latest", "auto"},
                {"ring", served, "latest", "auto"}};
