@@ -13,6 +13,7 @@ absl::Status Exchange::Begin() {
   Mail* const mail = std::exchange(mail_, nullptr);
   GYRE_CHECK(mail != nullptr && operation_ == Operation::kExchange);
   transfers_.clear();
+  arrived_ = 0;
   transfers_.reserve(mail->outgoing.size() +
                      mail->incoming.size());  // lengths travel from where they are
   for (const auto& [to, bytes] : mail->outgoing) {
@@ -53,7 +54,8 @@ absl::StatusOr<bool> Exchange::Go(PeerTransfer& transfer) {
     transfer.requests.pop_front();
     moved = true;
     if (transfer.done > 0 || transfer.arriving == nullptr) continue;
-    if (transfer.length > MemoryBytes()) {
+    arrived_ += std::min<uint64_t>(transfer.length, MemoryBytes() + 1);
+    if (arrived_ > MemoryBytes()) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "rank ", channel_.communicator().in_job(transfer.peer), " sends ", transfer.length,
           " bytes, more than the ", MemoryBytes(), " of this host's memory"));

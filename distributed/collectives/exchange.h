@@ -60,6 +60,7 @@ class Exchange final : public Collective {
 
   Mail* mail_ = nullptr;
   std::vector<PeerTransfer> transfers_;
+  uint64_t arrived_ = 0;  // bytes of all lengths that have arrived
 };
 
 }  // namespace gyre

@@ -69,7 +69,11 @@ absl::Status ParameterServer::Agree(DeclaredByRank& declared) {
 // As Agree tells them.  Nothing of another rank's is taken for sound.
 absl::Status ParameterServer::ReadDeclared(std::string_view bytes,
                                            std::vector<Declared>& declared) const {
-  std::vector<int64_t> told(bytes.size() / kNumberBytes);  // what is left over is no number
+  if (bytes.size() % kNumberBytes != 0) {
+    return absl::InternalError(
+        absl::StrCat("expected numbers of ", kNumberBytes, " bytes, got ", bytes.size(), " bytes"));
+  }
+  std::vector<int64_t> told(bytes.size() / kNumberBytes);
   std::copy_n(bytes.data(), told.size() * kNumberBytes, reinterpret_cast<char*>(told.data()));
   const auto wrong = [](const char* what, int64_t expected, int64_t got) {
     return absl::InternalError(

@@ -56,8 +56,8 @@ class Shard {
   int AddTable(const TableSpec& table, std::span<const ElementRange> chunks,
                const TableUpdate& update);
   // Returns the slice's number, among updates or reads.  The read with the least tag is a worker's
-  // most urgent.  `staged` is null for another rank's worker.  This rank's own needs no message, but
-  // Deliver and HasGathered.  Prepare adds *staged to `wanted`.
+  // most urgent.  `staged` is null for another rank's worker.  This rank's own needs no message,
+  // but Deliver and HasGathered.  Prepare adds *staged to `wanted`.
   int AddSlice(bool update, int worker, int chunk, const RowSelection& slice, int tag,
                Tensor* staged);
   absl::Status Prepare(Wanted& wanted);
