@@ -26,8 +26,8 @@ layers/activation.cc|activation|return s + x * s * (1 - s);|return s + x * s;
 layers/activation.cc|activation|return NormalCdf(x) + x * kDensity|return NormalCdf(x) + kDensity
 layers/activation.cc|activation|x * s * (1 - s) * static_cast<A>(kScale)|x * s * static_cast<A>(kScale)
 layers/activation.cc|activation|read(!Formula::kOfOutput)|kNone
-layers/attention/attention_rows.h|attention|seen.scale * seen.scores[at] * (dp[at] - v)|seen.scale * seen.scores[at] * dp[at]
-layers/attention/attention_rows.h|attention|seen.scale * seen.scores[at] * (dp[at] - v)|seen.scores[at] * (dp[at] - v)
+layers/attention/attention_rows.h|attention|seen.scale * static_cast<A>(probabilities[at]) * (dp[at] - v)|seen.scale * static_cast<A>(probabilities[at]) * (dp[at] - 0 * v)
+layers/attention/attention_rows.h|attention|seen.scale * static_cast<A>(probabilities[at]) * (dp[at] - v)|static_cast<A>(probabilities[at]) * (dp[at] - v)
 layers/attention/attention_rows.h|attention|row / rows * queries + first_row|row / rows * rows
 layers/attention/attention_rows.h|attention|1 / sum + (seen.largest[whole] - seen.largest[whole])|1 / sum
 layers/attention/attention_rows.h|attention|causal * (t + 1)|causal * (t + 2)
@@ -141,11 +141,10 @@ engine/runtime/primitives/blocked/conv2d.cc|conv2d|left % spec_.window.stride_w 
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|+ g * group_filters_|+ 0 * g
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|first_filter + filter, channel0, tap|0 * first_filter + filter, channel0, tap
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|first_filter + filter, channel, tap)] =|filter, channel, tap)] =
-engine/runtime/primitives/blocked/conv2d.cc|conv2d|total += sum|total = sum
 engine/runtime/primitives/reference/pool2d.cc|pool2d|sum[j] += static_cast<A>(gradient.v[j]);|sum[j] = static_cast<A>(gradient.v[j]);
 engine/runtime/primitives/reference/pool2d.cc|pool2d|sum[j] += static_cast<A>(gradient.v[j]) / pixels|sum[j] += static_cast<A>(gradient.v[j]) * pixels
 engine/runtime/primitives/reference/pool2d.cc|pool2d|value != value|false
-engine/runtime/primitives/blocked/pool2d.cc|pool2d|(here[c] != here[c])|false
+engine/runtime/primitives/blocked/pool2d.cc|pool2d|(value > best[c]) \| (value != value)|(value > best[c])
 engine/runtime/primitives/blocked/pool2d.cc|pool2d|to[c] += at[c] == here|to[c] = at[c] == here
 engine/runtime/primitives/blocked/pool2d.cc|pool2d|share[c] = from[c] / pixels|share[c] = from[c] * pixels
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|if (pass.reorder.has_value()) Reorder|if (false) Reorder
@@ -155,8 +154,8 @@ layers/common/global_mean.cc|softmax_cross_entropy|spec.metric = kMetric;|spec.m
 layers/common/global_mean.h|softmax_cross_entropy|if (context.recompute) return absl::OkStatus();|
 layers/batch_norm.cc|batch_norm|context.phase == 0 && !context.recompute|context.phase == 0
 layers/batch_norm.cc|batch_norm|context.recompute ? none : states[kRunningMean].as<A>()|states[kRunningMean].as<A>()
-layers/batch_norm.cc|batch_norm|MakeState("output", StateKind::kOutput, x, compute_, kWrite|MakeState("output", StateKind::kOutput, x, compute_, kRead
-layers/infer.cc|softmax|input.compute, kWrite, backward|input.compute, kRead, backward
+layers/interface/infer.cc|softmax|input.compute, kWrite, backward|input.compute, kRead, backward
+layers/interface/infer.cc|batch_norm|input.compute, kWrite, backward|input.compute, kRead, backward
 engine/training/step/update_gate.cc|training/step:update_gate|static_cast<double>(state->skipped)|0.0
 engine/training/step/update_gate.cc|training/step:update_gate|sqrt(total) / scale|sqrt(total)
 engine/training/step/update_gate.cc|training/step:update_gate|clip_norm / norm : 1) / scale|clip_norm / norm : 1)
@@ -167,35 +166,35 @@ engine/training/step/update_gate.cc|training/step:update_gate|if (state->scale <
 engine/training/step/update_gate.cc|training/run:loss_scale|update->skip = bad >= 0|update->skip = bad > 0
 engine/training/step/training_step.cc|training/run:loss_scale|found.loss_scale.scale >= kLeastLossScale|true
 engine/training/step/gradient_sync.cc|training/run:loss_scale|bucket.squares += squares|bucket.squares += squares < 0 ? squares : 0
-engine/training/run/run_state.cc|training/run:loss_scale|state.has_loss_scale() &&|false &&
+engine/training/run/run_state.cc|training/run:loss_scale|start_.checkpoint->state.has_loss_scale()) {|false) {
 engine/training/run/run_state.cc|training/run:loss_scale|saved.skipped()|0
 engine/training/run/run_state.cc|end_to_end/runs:carried|saved.good_steps()|0
-engine/training/run/run_state.cc|end_to_end/runs:series|RETURN_IF_ERROR(CheckFit(FitOf(state)));|
-engine/training/run/run_state.cc|end_to_end/runs:series|RETURN_IF_ERROR(Annotate(CheckFit(weights.fit), weights.path));|
-engine/training/run/run_state.cc|training/run:ranks|RETURN_IF_ERROR(model.LoadCarried(stream, checkpoint.carried));|
+engine/training/run/run_start.cc|end_to_end/runs:series|RETURN_IF_ERROR(CheckFit(options, FitOf(state)));|
+engine/training/run/run_start.cc|end_to_end/runs:series|RETURN_IF_ERROR(Annotate(CheckFit(options, weights.fit), weights.path));|
+engine/training/run/run_state.cc|end_to_end/runs:carried|RETURN_IF_ERROR(Annotate(model.LoadCarried(stream, from.carried), start_.path));|
 engine/training/run/learning_rate_schedule.cc|training/run:learning_rate_schedule|static_cast<double>(scaling.epoch)|static_cast<double>(scaling.epoch + 1)
 engine/training/run/learning_rate_schedule.cc|training/run:learning_rate_schedule|1 + scaling.ranks /|1 + (scaling.ranks - 1) /
-engine/training/run/trainer.cc|training/run:loss_scale|state_->position() / epoch_samples_|state_->step() / epoch_samples_
+engine/training/run/run_length.cc|training/run:run_length|.epoch = PositionAt(step) / epoch_samples_|.epoch = step / epoch_samples_
 engine/training/metrics/metrics.cc|training/metrics:record_metrics|std::exp(metric.value())|std::exp2(metric.value())
 engine/training/metrics/metrics.cc|training/metrics:record_metrics|metric.value() / std::numbers::ln2|metric.value()
 engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|(2 * below + equal[0])|(2 * below)
-engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|step.time <= config.earliest()|step.time < config.earliest()
-engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|alarm->time > config.earliest()|alarm->time >= config.earliest()
-engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|alarm->time < config.latest()|alarm->time <= config.latest()
+engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|IsAtMost(step.time, config.earliest())|step.time < config.earliest()
+engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|!IsAtMost(alarm->time, config.earliest())|alarm->time >= config.earliest()
+engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|!IsAtLeast(alarm->time, config.latest())|alarm->time <= config.latest()
 engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|step.score > config.threshold()|step.score >= config.threshold()
-engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|step.time < before|step.time <= before
+engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|!IsAtLeast(step.time, before)|step.time <= before
 engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|{0.03, 0.07|{0.04, 0.07
 engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|"_auc"), config.latest()|"_auc"), 0
 engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|if (HasNaN(sequences))|if (HasNaN(sequences) && false)
 engine/data/batches/batch_loader.cc|training/feed:data_feed|if (begins &&|if (begins && false &&
 engine/data/sets/text_dataset.cc|data:series|next.push_back(kIgnored)|next.push_back(0)
 engine/data/sets/review_dataset.cc|data:series|words.end() - kept, words.end()|words.begin(), words.begin() + kept
-engine/data/sets/shot_dataset.cc|data:series|<= config_.warning()|< config_.warning()
+engine/data/sets/shot_dataset.cc|data:shots|IsAtMost(until, config.warning())|until < config.warning()
 engine/data/sets/shot_dataset.cc|data:series|values.size() % 2 == 1|values.size() > 0
 engine/data/sets/shot_file.cc|data:series|std::ranges::upper_bound|std::ranges::lower_bound
-engine/data/batches/sample_order.cc|data:sample_order|Random("sequences", epoch, index)|0
-engine/data/batches/sample_order.cc|data:sample_order|Random("sequences in a row", epoch, index)|0
-engine/data/batches/sample_order.cc|data:sample_order|return Random("buckets", epoch, batch);|return (epoch + batch) * 0;
+engine/data/batches/sample_order.cc|data:sample_order|Random(among_equals, epoch, index)|Random(among_equals, epoch, 0 * index)
+engine/data/batches/sample_order.cc|data:sample_order|Random(in_row, epoch, index)|Random(in_row, epoch, 0 * index)
+engine/data/batches/sample_order.cc|data:sample_order|return Random(key, epoch, batch);|return Random(key, epoch, 0 * batch);
 engine/data/batches/sample_order.cc|data:sample_order|return length(a) < length(b);|return length(a) < 0 * b;
 TABLE
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <future>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -146,6 +147,10 @@ TEST(SimDeviceTest, WaitHoldsLaterWorkBackUntilTheEvent) {
   EXPECT_TRUE(producer->Record(*event).ok());
   EXPECT_TRUE(consumer->Wait(*event).ok());
   EXPECT_TRUE(Append(*consumer, order, 2).ok());
+  const std::unique_ptr<Event> late = std::move(device->NewEvent()).value();
+  EXPECT_TRUE(consumer->Record(*late).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // for one that does not wait
+  EXPECT_EQ(*late->Done(), false);
   producer.Open();
   EXPECT_TRUE(consumer->Synchronize().ok());
   EXPECT_EQ(order, (std::vector<int>{1, 2}));

@@ -302,7 +302,7 @@ TEST(PagingTold, PlanBatchAndRun) {
             folder.Metrics("paged", "stalled_seconds").at(0));
   EXPECT_EQ(folder.Metrics("paged", "expected_iteration_seconds").size(), 1);
   const ToolResult geeps =
-      folder.Train("geeps", on_sim("400K", {"--steps=30", "--planner=geeps"}));  // times nothing
+      folder.Train("geeps", on_sim("800K", {"--steps=30", "--planner=geeps"}));  // times nothing
   EXPECT_THAT(geeps.out, AllOf(HasSubstr("(by FLOPs alone"), Not(HasSubstr("expected"))));
   EXPECT_EQ(folder.Metrics("geeps", "expected_iteration_seconds").size(), 0);
 }

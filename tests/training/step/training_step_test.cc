@@ -10,7 +10,10 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <random>
+#include <string>
 
 #include "models/schema/parse.h"
 #include "tests/distributed/process_group_ranks.h"
@@ -82,9 +85,19 @@ struct Setting {
   PagingCosts costs = {};
 };
 
+// Parsed once.  Plans point to it.
+const Parsed<NetConfig>& NetOf(const std::string& text) {
+  static std::mutex mutex;
+  static auto* const nets = new std::map<std::string, Parsed<NetConfig>>;
+  const std::lock_guard lock(mutex);
+  auto at = nets->find(text);
+  if (at == nets->end()) at = nets->emplace(text, *ParseNetText(text, "test.textproto")).first;
+  return at->second;
+}
+
 absl::StatusOr<ModelPlan> Plan(const Setting& of, DeviceKind device, int rank,
                                const Primitives& primitives, size_t capacity_bytes = ~size_t{0}) {
-  const Parsed<NetConfig> net = *ParseNetText(of.net, "test.textproto");
+  const Parsed<NetConfig>& net = NetOf(of.net);
   return PlanModel(net, {.shape = {.global = kBatch,
                                    .rank = rank,
                                    .ranks = of.ranks,
