@@ -32,9 +32,9 @@ absl::Status MakeFolder(const std::string& path);
 absl::Status WriteText(const std::string& path, const std::string& text);
 
 struct Maker {
-  const char* what;                     // "reviews"
-  const absl::Flag<std::string>& out;   // a folder, which must not exist
-  const absl::Flag<int>& train;         // how many
+  const char* what;                    // "reviews"
+  const absl::Flag<std::string>& out;  // a folder, which must not exist
+  const absl::Flag<int>& train;        // how many
   const absl::Flag<int>& test;
   std::function<absl::Status()> check;  // of flags
   std::function<absl::Status(const std::string& folder)> write;
