@@ -8,7 +8,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-# file | test, of the layers or FOLDER:TEST | text | text with the fault
+# file | test, of the layers or FOLDER:TEST | text, whose every place is replaced | text with the fault
+# A | in a text is written \|.
 faults() {
   cat <<'TABLE'
 layers/relu.cc|relu|!(y[i] <= 0) ? v : slope > 0 ? slope * v : 0)|!(y[i] < 0) ? v : slope > 0 ? slope * v : 0)
@@ -200,7 +201,7 @@ TABLE
 }
 
 copy="$(mktemp -d)"
-trap 'rm -rf "$copy"' EXIT
+trap '(cd "$copy" && bazel ${BAZEL_STARTUP:-} shutdown) >/dev/null 2>&1 || true; rm -rf "$copy"' EXIT
 git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$copy"
 survived=0
 while IFS=$'\x1f' read -r file test text fault; do
