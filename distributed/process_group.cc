@@ -318,7 +318,11 @@ absl::StatusOr<std::string> ProcessGroup::TextOfLeader(std::string_view what, st
   if (!leader) letter->mail.incoming.push_back({0});
   for (int to = 1; leader && to < size(); ++to) letter->mail.outgoing.push_back({to, letter->text});
   if (absl::Status sent = Wait(Submit(what, &letter->mail)).status(); !sent.ok()) {
-    static_cast<void>(letter.release());  // messages may be under way until the job ends
+    // Messages may be under way until the job ends.
+    static std::mutex mutex;
+    static auto* const kept = new std::vector<std::unique_ptr<Letter>>;
+    const std::lock_guard lock(mutex);
+    kept->push_back(std::move(letter));
     return sent;
   }
   return leader ? std::move(letter->text) : std::move(letter->mail.incoming[0].bytes);
