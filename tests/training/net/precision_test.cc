@@ -12,7 +12,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "engine/training/feed/data_feed.h"
 #include "engine/training/optimizers/optimizer.h"
 #include "tests/training/net/net_rank.h"
 
@@ -251,18 +250,6 @@ TEST(MixedNet, ConvertsAValueOnceAndLossesAreOfF32) {
     types.insert(order.dtypes[b]);
   }
   EXPECT_EQ(types, (std::set<DType>{DType::kF32, DType::kBF16}));
-}
-
-TEST(MixedNet, RefusesOneParameterOfTwoTypes) {
-  const auto device = NewCpuDevice({});
-  const Primitives primitives(device->kind(), 1);
-  const Parsed<NetConfig> net = ParseLayers(With(kSharedNet, {"b"}, "BF16"));
-  const auto plan = PlanModel(
-      net, {.shape = {.global = 2}, .feed = FeedOfBytes(*net.message), .primitives = &primitives});
-  EXPECT_THAT(plan.status().message(),
-              testing::HasSubstr("layer \"b\": weight is \"w\", as is weight of layer \"a\"; "
-                                 "parameters of one name are one, but its precision is BF16 and "
-                                 "the other's F32"));
 }
 
 }  // namespace

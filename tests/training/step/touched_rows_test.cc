@@ -315,24 +315,5 @@ TEST(TouchedRows, AreNamedOnce) {
   }
 }
 
-// Two layers have the table: what one of them leaves alone the other moves.
-TEST(TouchedRows, ALazyTableHasOneUser) {
-  const Parsed<NetConfig> net = *ParseNetText(R"(
-    name: "t"
-    input { name: "words" type: LABEL dims: [3] }
-    input { name: "label" type: LABEL dims: [3] }
-    layer { name: "table" embedding { vocabulary: 6 width: 5 lazy: true weight { name: "w" } } }
-    layer { name: "scores" dense { outputs: 6 weight { name: "w" } } }
-    layer { name: "loss" input: "scores" input: "label" softmax_cross_entropy {} })",
-                                              "test.textproto");
-  const Primitives primitives(DeviceKind::kCpu, 1);
-  const auto plan = PlanModel(
-      net, {.shape = {.global = 2}, .feed = FeedOfBytes(*net.message), .primitives = &primitives});
-  EXPECT_EQ(
-      plan.status().message(),
-      "test.textproto:5:5: layer \"table\": lazy: expected a table of its own, got \"w\", which "
-      "layer \"scores\" uses, too; leave lazy out");
-}
-
 }  // namespace
 }  // namespace gyre
