@@ -39,10 +39,8 @@ struct Training {
   std::string optimizer = "sgd { momentum: 0.9 }";
   std::optional<double> clip_norm = {};
   int64_t accumulate = 1;
-  size_t bucket_bytes = 32;
   bool shard = false;
   DeviceKind device = DeviceKind::kCpu;
-  double learning_rate = 0.1;
   DType compute = DType::kF32;
 };
 
@@ -76,7 +74,7 @@ Outcome Train(ProcessGroup& communication, const Training& run) {
                                          .loss_scale = run.loss_scale,
                                          .clip_norm = run.clip_norm},
                                .slots = optimizer->slot_names(),
-                               .bucket_bytes = run.bucket_bytes,
+                               .bucket_bytes = 32,
                                .feed = feed,
                                .primitives = &primitives});
   const auto stream = *device->NewStream();
@@ -119,9 +117,7 @@ Outcome Train(ProcessGroup& communication, const Training& run) {
         if (bad) batch.arrays[0].as<float>()[3 * i] = kInf;
       }
       const bool update = b + 1 == run.accumulate;
-      EXPECT_TRUE(
-          step->Start(batch, number, update ? std::optional(run.learning_rate) : std::nullopt)
-              .ok());
+      EXPECT_TRUE(step->Start(batch, number, update ? std::optional(0.1) : std::nullopt).ok());
       if (step->in_flight() == kMostStepsInFlight && !finish()) return outcome;
     }
     ++number;

@@ -83,7 +83,6 @@ int32_t Word(const Setting& setting, int64_t iteration, int64_t sample, int64_t 
 
 struct Outcome {
   std::string digest;
-  double loss = 0;
   std::vector<float> first, last;  // the table of F32
 };
 
@@ -152,7 +151,6 @@ Outcome Train(const Setting& setting, ProcessGroup& communication) {
       const absl::StatusOr<Tensor> metrics = step->Finish();
       EXPECT_TRUE(metrics.ok()) << metrics.status();
       if (!metrics.ok()) return outcome;
-      outcome.loss = metrics->as<double>()[0];
     }
   }
   outcome.digest = *model->Sha256OfWeights(*stream);
