@@ -187,13 +187,7 @@ std::vector<Step> RandomSteps(std::mt19937_64& rng, int count, size_t n) {
   return steps;
 }
 
-// ---- By hand; every number is exact in float ----------------------------------------------------
-
-TYPED_TEST(OptimizerTest, PlainSgdByHand) {
-  EXPECT_EQ(this->Run("sgd {}", {1, -2, 0}, {{{0.5, 4, 0}, 0.25}}), (Values{{0.875, -3, 0}}));
-  // 2 - 0.5 * (3 * 0.5 + 0.25 * 2)
-  EXPECT_EQ(this->Run("sgd {} weight_decay: 0.25", {2}, {{{3}, 0.5, 0.5}}), (Values{{1}}));
-}
+// ---- Values and slots by hand; every number is exact in float -----------------------------------
 
 TYPED_TEST(OptimizerTest, MomentumByHand) {
   // m = 1, 1.5, 0.75
@@ -210,13 +204,6 @@ TYPED_TEST(OptimizerTest, AdamByHand) {
   EXPECT_NEAR(got[1][0], 0.75 - 0.25 * (2.0 / 3) / std::sqrt(12.0 / 7), 1e-7);
   EXPECT_EQ(got[2][0], 0.5);
   EXPECT_EQ(got[3][0], 0.75);
-}
-
-TYPED_TEST(OptimizerTest, AdamWDecaysTheValueByTheRate) {
-  // 1 - 0.5 * (6 / (6 + 2) + 0.25 * 1)
-  EXPECT_EQ(this->Run("adamw { beta1: 0 beta2: 0 epsilon: 2 } weight_decay: 0.25", {1},
-                      {{{6}, 0.5}})[0][0],
-            0.5);
 }
 
 // ---- Against formulas in double -----------------------------------------------------------------
