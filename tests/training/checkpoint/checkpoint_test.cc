@@ -101,9 +101,14 @@ void FlipByte(const std::string& path, size_t at, int mask) {
   WriteBytes(path, bytes);
 }
 
-TEST(CheckpointTest, LoadsWhatItSaved) {
-  TempFolder folder;
-  CheckpointStore store(folder / "a/b/checkpoints");
+class CheckpointTest : public testing::Test {
+ protected:
+  TempFolder folder_;
+  CheckpointStore store_{folder_.path()};
+};
+
+TEST_F(CheckpointTest, LoadsWhatItSaved) {
+  CheckpointStore store(folder_ / "a/b/checkpoints");
   for (int64_t step : {0, 1, 7, 99999999, 100000000}) {
     ASSERT_TRUE(SaveStep(store, step).ok());
     std::vector<std::string> skipped;
@@ -113,10 +118,10 @@ TEST(CheckpointTest, LoadsWhatItSaved) {
     ExpectStep(LoadCheckpoint(checkpoint->path), step);
     ExpectStep(LoadCheckpoint(checkpoint->path + "/"), step);
   }
-  EXPECT_TRUE(std::filesystem::is_directory(folder / "a/b/checkpoints/step_99999999"));
+  EXPECT_TRUE(std::filesystem::is_directory(folder_ / "a/b/checkpoints/step_99999999"));
 }
 
-TEST(CheckpointTest, EqualRunsMakeEqualFiles) {
+TEST_F(CheckpointTest, EqualRunsMakeEqualFiles) {
   TempFolder one, two;
   for (TempFolder* folder : {&one, &two}) {
     CheckpointStore store(folder->path());
@@ -132,104 +137,96 @@ TEST(CheckpointTest, EqualRunsMakeEqualFiles) {
   }
 }
 
-TEST(CheckpointTest, KeepsTheNewestOnes) {
-  TempFolder folder;
-  CheckpointStore store(folder.path());
-  for (int64_t step : {10, 20, 30}) ASSERT_TRUE(SaveStep(store, step, 2).ok());
-  EXPECT_THAT(folder.List(), ElementsAre("step_00000020", "step_00000030"));
+TEST_F(CheckpointTest, KeepsTheNewestOnes) {
+  for (int64_t step : {10, 20, 30}) ASSERT_TRUE(SaveStep(store_, step, 2).ok());
+  EXPECT_THAT(folder_.List(), ElementsAre("step_00000020", "step_00000030"));
   // A run that goes on from an older checkpoint neither deletes nor counts those of the other one,
   // and replaces the one it meets.
-  ASSERT_TRUE(SaveStep(store, 12, 2).ok());
-  ASSERT_TRUE(SaveStep(store, 14, 2).ok());
-  ASSERT_TRUE(SaveStep(store, 16, 2).ok());
-  EXPECT_THAT(folder.List(),
+  ASSERT_TRUE(SaveStep(store_, 12, 2).ok());
+  ASSERT_TRUE(SaveStep(store_, 14, 2).ok());
+  ASSERT_TRUE(SaveStep(store_, 16, 2).ok());
+  EXPECT_THAT(folder_.List(),
               ElementsAre("step_00000014", "step_00000016", "step_00000020", "step_00000030"));
-  ASSERT_TRUE(Save(store, StateOf(30), {}, {}).ok());
-  ASSERT_TRUE(store.DeleteOlder(30, 2).ok());
-  EXPECT_THAT(folder.List(), ElementsAre("step_00000020", "step_00000030"));
-  EXPECT_TRUE(store.LoadLatest(nullptr)->weights.tensors().empty());
+  ASSERT_TRUE(Save(store_, StateOf(30), {}, {}).ok());
+  ASSERT_TRUE(store_.DeleteOlder(30, 2).ok());
+  EXPECT_THAT(folder_.List(), ElementsAre("step_00000020", "step_00000030"));
+  EXPECT_TRUE(store_.LoadLatest(nullptr)->weights.tensors().empty());
 
-  ASSERT_TRUE(SaveStep(store, 5, 1).ok());
-  EXPECT_THAT(folder.List(), ElementsAre("step_00000005", "step_00000020", "step_00000030"));
+  ASSERT_TRUE(SaveStep(store_, 5, 1).ok());
+  EXPECT_THAT(folder_.List(), ElementsAre("step_00000005", "step_00000020", "step_00000030"));
 }
 
-TEST(CheckpointTest, LeavesOtherFilesAlone) {
-  TempFolder folder;
-  WriteBytes(folder / "notes.txt", "mine");
-  WriteBytes(folder / "step_x", "mine");
-  WriteBytes(folder / "step_", "mine");
-  std::filesystem::create_directories(folder / ".step_00000009.tmp-1/sub");
-  CheckpointStore store(folder.path());
-  EXPECT_EQ(store.LoadLatest(nullptr).status().code(), absl::StatusCode::kNotFound);
-  store.RemoveTemporaries();
-  ASSERT_TRUE(SaveStep(store, 3).ok());
-  EXPECT_THAT(folder.List(), ElementsAre("notes.txt", "step_", "step_00000003", "step_x"));
+TEST_F(CheckpointTest, LeavesOtherFilesAlone) {
+  WriteBytes(folder_ / "notes.txt", "mine");
+  WriteBytes(folder_ / "step_x", "mine");
+  WriteBytes(folder_ / "step_", "mine");
+  std::filesystem::create_directories(folder_ / ".step_00000009.tmp-1/sub");
+  EXPECT_EQ(store_.LoadLatest(nullptr).status().code(), absl::StatusCode::kNotFound);
+  store_.RemoveTemporaries();
+  ASSERT_TRUE(SaveStep(store_, 3).ok());
+  EXPECT_THAT(folder_.List(), ElementsAre("notes.txt", "step_", "step_00000003", "step_x"));
 }
 
-TEST(CheckpointTest, SkipsBrokenOnesAndSaysWhy) {
-  TempFolder folder;
-  CheckpointStore store(folder.path());
-  for (int64_t step : {1, 2, 3, 4, 5, 6}) ASSERT_TRUE(SaveStep(store, step).ok());
-  std::filesystem::resize_file(folder / "step_00000006/state.pb", 300 << 20);  // zeros
-  const std::string weights = folder / "step_00000005/weights.safetensors";
+TEST_F(CheckpointTest, SkipsBrokenOnesAndSaysWhy) {
+  for (int64_t step : {1, 2, 3, 4, 5, 6}) ASSERT_TRUE(SaveStep(store_, step).ok());
+  std::filesystem::resize_file(folder_ / "step_00000006/state.pb", 300 << 20);  // zeros
+  const std::string weights = folder_ / "step_00000005/weights.safetensors";
   const auto sum = [&] { return absl::StrFormat("%08x", Crc32OfFile(weights).value()); };
   const std::string expected = sum();
   FlipByte(weights, std::filesystem::file_size(weights) - 1, 1);
-  std::filesystem::remove(folder / "step_00000004/optimizer.safetensors");
-  WriteBytes(folder / "step_00000003/state.pb", "\xff");
-  std::filesystem::remove(folder / "step_00000002/state.pb");
+  std::filesystem::remove(folder_ / "step_00000004/optimizer.safetensors");
+  WriteBytes(folder_ / "step_00000003/state.pb", "\xff");
+  std::filesystem::remove(folder_ / "step_00000002/state.pb");
   std::vector<std::string> skipped;
-  ExpectStep(store.LoadLatest(&skipped), 1);
+  ExpectStep(store_.LoadLatest(&skipped), 1);
   EXPECT_THAT(skipped,
               ElementsAre(HasSubstr("step_00000006/state.pb: has 314572800 bytes, at most"),
                           testing::AllOf(HasSubstr(weights), HasSubstr("expected " + expected),
                                          HasSubstr("has crc32 " + sum())),
-                          (folder / "step_00000004/optimizer.safetensors: missing"),
-                          HasSubstr(folder / "step_00000003/state.pb"),
-                          (folder / "step_00000002/state.pb: missing")));
+                          (folder_ / "step_00000004/optimizer.safetensors: missing"),
+                          HasSubstr(folder_ / "step_00000003/state.pb"),
+                          (folder_ / "step_00000002/state.pb: missing")));
 
-  FlipByte(folder / "step_00000001/state.pb", 10, 0x20);
-  const absl::Status status = store.LoadLatest(&skipped).status();
+  FlipByte(folder_ / "step_00000001/state.pb", 10, 0x20);
+  const absl::Status status = store_.LoadLatest(&skipped).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr("each of the 6 checkpoints"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("at most 268435456 are allowed"));
 
   // Bytes that mean nothing (a field 5), and those that say the same once more.
-  ASSERT_TRUE(SaveStep(store, 7).ok());
-  const std::string path = folder / "step_00000007/state.pb", state = ReadBytes(path);
+  ASSERT_TRUE(SaveStep(store_, 7).ok());
+  const std::string path = folder_ / "step_00000007/state.pb", state = ReadBytes(path);
   for (const std::string& more : {std::string("\x2a\x01x"), state}) {
     WriteBytes(path, state + more);
-    EXPECT_THAT(std::string(LoadCheckpoint(folder / "step_00000007").status().message()),
+    EXPECT_THAT(std::string(LoadCheckpoint(folder_ / "step_00000007").status().message()),
                 HasSubstr(absl::StrCat("of which ", state.size(), " are a checkpoint's state")));
   }
 }
 
 // A copy under another step's name would lose what came since.
-TEST(CheckpointTest, AFolderOfAnotherStepIsSkipped) {
-  TempFolder folder;
-  CheckpointStore store(folder.path());
-  for (int64_t step : {75, 100}) ASSERT_TRUE(SaveStep(store, step).ok());
-  const std::string wrong = folder / "step_00000999", best = folder / "best";
+TEST_F(CheckpointTest, AFolderOfAnotherStepIsSkipped) {
+  for (int64_t step : {75, 100}) ASSERT_TRUE(SaveStep(store_, step).ok());
+  const std::string wrong = folder_ / "step_00000999", best = folder_ / "best";
   for (const std::string& copy : {wrong, best}) {
-    std::filesystem::copy(folder / "step_00000075", copy);
+    std::filesystem::copy(folder_ / "step_00000075", copy);
   }
   const std::string error = wrong +
                             ": the name says step 999, but the checkpoint in it is of step 75; "
                             "rename the folder to step_00000075";
   for (const CheckpointNeed need : {CheckpointNeed::kAll, CheckpointNeed::kWeights}) {
     std::vector<std::string> skipped;
-    EXPECT_EQ(store.LoadLatest(&skipped, need)->state.step(), 100);
+    EXPECT_EQ(store_.LoadLatest(&skipped, need)->state.step(), 100);
     EXPECT_THAT(skipped, ElementsAre(error));
     EXPECT_EQ(LoadCheckpoint(wrong + "/", need).status(), absl::DataLossError(error));
   }
   EXPECT_EQ(ChecksumsOf(wrong).status(), absl::DataLossError(error));
   ExpectStep(LoadCheckpoint(best), 75);
-  ASSERT_TRUE(store.DeleteOlder(100, 1).ok());
-  EXPECT_THAT(folder.List(), ElementsAre("best", "step_00000100", "step_00000999"));
+  ASSERT_TRUE(store_.DeleteOlder(100, 1).ok());
+  EXPECT_THAT(folder_.List(), ElementsAre("best", "step_00000100", "step_00000999"));
 }
 
 // Neither waited for nor read for hours.
-TEST(CheckpointTest, WhatIsNoFileOrTooLongIsBroken) {
+TEST_F(CheckpointTest, WhatIsNoFileOrTooLongIsBroken) {
   for (const char* name : {"weights.safetensors", "optimizer.safetensors", "state.pb"}) {
     for (const char* kind : {"pipe", "folder", "sparse"}) {
       SCOPED_TRACE(absl::StrCat(name, " ", kind));
@@ -257,55 +254,49 @@ TEST(CheckpointTest, WhatIsNoFileOrTooLongIsBroken) {
 }
 
 // Whoever wants the weights alone does without the other files.
-TEST(CheckpointTest, WeightsNeedNoOtherFile) {
-  TempFolder folder;
-  CheckpointStore store(folder.path());
-  ASSERT_TRUE(SaveStep(store, 1).ok());
-  ASSERT_TRUE(SaveStep(store, 2, 9, 3).ok());
-  const std::string newest = folder / "step_00000002";
+TEST_F(CheckpointTest, WeightsNeedNoOtherFile) {
+  ASSERT_TRUE(SaveStep(store_, 1).ok());
+  ASSERT_TRUE(SaveStep(store_, 2, 9, 3).ok());
+  const std::string newest = folder_ / "step_00000002";
   FlipByte(newest + "/optimizer-00001-of-00003.safetensors", 100, 1);
   std::filesystem::remove(newest + "/optimizer-00002-of-00003.safetensors");
-  ExpectStep(store.LoadLatest(nullptr), 1);
-  const auto checkpoint = store.LoadLatest(nullptr, CheckpointNeed::kWeights);
+  ExpectStep(store_.LoadLatest(nullptr), 1);
+  const auto checkpoint = store_.LoadLatest(nullptr, CheckpointNeed::kWeights);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   ExpectTensors(checkpoint->weights, WeightsOf(2).tensors());
   FlipByte(newest + "/weights.safetensors", 100, 1);
-  EXPECT_EQ(store.LoadLatest(nullptr, CheckpointNeed::kWeights)->state.step(), 1);
+  EXPECT_EQ(store_.LoadLatest(nullptr, CheckpointNeed::kWeights)->state.step(), 1);
 }
 
-TEST(CheckpointTest, SavingOverABrokenOneHealsIt) {
-  TempFolder folder;
-  CheckpointStore store(folder.path());
-  ASSERT_TRUE(SaveStep(store, 6).ok());
-  std::filesystem::remove(folder / "step_00000006/weights.safetensors");
-  WriteBytes(folder / "step_00000006/more", "");
-  ASSERT_TRUE(SaveStep(store, 6).ok());
-  ExpectStep(store.LoadLatest(nullptr), 6);
+TEST_F(CheckpointTest, SavingOverABrokenOneHealsIt) {
+  ASSERT_TRUE(SaveStep(store_, 6).ok());
+  std::filesystem::remove(folder_ / "step_00000006/weights.safetensors");
+  WriteBytes(folder_ / "step_00000006/more", "");
+  ASSERT_TRUE(SaveStep(store_, 6).ok());
+  ExpectStep(store_.LoadLatest(nullptr), 6);
 }
 
-TEST(CheckpointTest, ThereMayBeNone) {
-  TempFolder folder;
-  for (const std::string& path : {folder.path(), folder / "none"}) {
+TEST_F(CheckpointTest, ThereMayBeNone) {
+  for (const std::string& path : {folder_.path(), folder_ / "none"}) {
     const absl::Status status = CheckpointStore(path).LoadLatest(nullptr).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
     EXPECT_THAT(std::string(status.message()), HasSubstr(path));
   }
-  WriteBytes(folder / "file", "");
+  WriteBytes(folder_ / "file", "");
   for (const char* name : {"none", "file"}) {
-    const absl::Status status = LoadCheckpoint(folder / name).status();
+    const absl::Status status = LoadCheckpoint(folder_ / name).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(folder / name));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ / name));
   }
-  EXPECT_FALSE(CheckpointStore(folder / "file").LoadLatest(nullptr).ok());
+  EXPECT_FALSE(CheckpointStore(folder_ / "file").LoadLatest(nullptr).ok());
 }
 
-TEST(CheckpointTest, ProbesBeforeARun) {
-  TempFolder folder;
-  CheckpointStore store(folder / "a/b");
+TEST_F(CheckpointTest, ProbesBeforeARun) {
+  CheckpointStore store(folder_ / "a/b");
   ASSERT_TRUE(store.ProbeWritable().ok());
-  EXPECT_TRUE(std::filesystem::is_empty(folder / "a/b"));
-  WriteBytes(folder / "file", "");
-  for (const std::string& path : {folder / "file", folder / "file/x", std::string("/proc/x")}) {
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "a/b"));
+  WriteBytes(folder_ / "file", "");
+  for (const std::string& path : {folder_ / "file", folder_ / "file/x", std::string("/proc/x")}) {
     CheckpointStore unwritable(path);
     for (const absl::Status& status : {unwritable.ProbeWritable(), SaveStep(unwritable, 1)}) {
       EXPECT_FALSE(status.ok());
@@ -314,26 +305,22 @@ TEST(CheckpointTest, ProbesBeforeARun) {
   }
 }
 
-TEST(CheckpointTest, AFailedSaveLeavesTheOthers) {
-  TempFolder folder;
-  CheckpointStore store(folder.path());
-  ASSERT_TRUE(SaveStep(store, 1).ok());
+TEST_F(CheckpointTest, AFailedSaveLeavesTheOthers) {
+  ASSERT_TRUE(SaveStep(store_, 1).ok());
   const std::vector<NamedTensor> twice = {{"a", {nullptr, Shape{0}, DType::kF32}},
                                           {"a", {nullptr, Shape{0}, DType::kF32}}};
-  EXPECT_EQ(Save(store, StateOf(2), {}, twice).code(), absl::StatusCode::kInvalidArgument);
-  store.Discard(2);
-  EXPECT_THAT(folder.List(), ElementsAre("step_00000001"));
-  ExpectStep(store.LoadLatest(nullptr), 1);
+  EXPECT_EQ(Save(store_, StateOf(2), {}, twice).code(), absl::StatusCode::kInvalidArgument);
+  store_.Discard(2);
+  EXPECT_THAT(folder_.List(), ElementsAre("step_00000001"));
+  ExpectStep(store_.LoadLatest(nullptr), 1);
 }
 
-TEST(CheckpointTest, EveryFlippedByteIsFound) {
-  TempFolder folder;
-  CheckpointStore store(folder.path());
-  ASSERT_TRUE(SaveStep(store, 8, 9, 2).ok());
+TEST_F(CheckpointTest, EveryFlippedByteIsFound) {
+  ASSERT_TRUE(SaveStep(store_, 8, 9, 2).ok());
   std::mt19937_64 random(1);
   for (const char* name : {"weights.safetensors", "optimizer-00001-of-00002.safetensors",
                            "optimizer-00002-of-00002.safetensors", "state.pb"}) {
-    const std::string path = folder / "step_00000008/" + name;
+    const std::string path = folder_ / "step_00000008/" + name;
     const std::string whole = ReadBytes(path);
     const bool all = whole.size() < 1000;
     for (size_t i = 0; i < (all ? whole.size() : 300); ++i) {
@@ -341,49 +328,47 @@ TEST(CheckpointTest, EveryFlippedByteIsFound) {
       const size_t at = all ? i : random() % whole.size();
       bytes[at] = static_cast<char>(bytes[at] ^ (1 + random() % 255));
       WriteBytes(path, bytes);
-      const absl::Status status = LoadCheckpoint(folder / "step_00000008").status();
+      const absl::Status status = LoadCheckpoint(folder_ / "step_00000008").status();
       ASSERT_EQ(status.code(), absl::StatusCode::kDataLoss) << name << ", byte " << at;
-      ASSERT_THAT(std::string(status.message()), HasSubstr(folder / "step_00000008/"));
+      ASSERT_THAT(std::string(status.message()), HasSubstr(folder_ / "step_00000008/"));
     }
     for (size_t i = 0; i < (all ? whole.size() : 100); ++i) {
       const size_t size = all ? i : random() % whole.size();
       WriteBytes(path, whole.substr(0, size));
-      ASSERT_EQ(LoadCheckpoint(folder / "step_00000008").status().code(),
+      ASSERT_EQ(LoadCheckpoint(folder_ / "step_00000008").status().code(),
                 absl::StatusCode::kDataLoss)
           << name << ", cut to " << size;
     }
     WriteBytes(path, whole);
   }
-  ExpectStep(store.LoadLatest(nullptr), 8);
+  ExpectStep(store_.LoadLatest(nullptr), 8);
 }
 
-TEST(CheckpointTest, PartsAreOneSetOfTensors) {
-  TempFolder folder;
-  CheckpointStore store(folder.path());
+TEST_F(CheckpointTest, PartsAreOneSetOfTensors) {
   for (const int parts : {1, 2, 3, 7}) {  // of 4 slots: some have none
-    ASSERT_TRUE(SaveStep(store, parts, 9, parts).ok());
-    WriteBytes(folder / absl::StrFormat("step_%08d/optimizer-00001-of-00009.safetensors", parts),
+    ASSERT_TRUE(SaveStep(store_, parts, 9, parts).ok());
+    WriteBytes(folder_ / absl::StrFormat("step_%08d/optimizer-00001-of-00009.safetensors", parts),
                "another's");
-    ExpectStep(store.LoadLatest(nullptr), parts);
+    ExpectStep(store_.LoadLatest(nullptr), parts);
   }
-  const std::string third = folder / "step_00000003/optimizer-00003-of-00003.safetensors";
+  const std::string third = folder_ / "step_00000003/optimizer-00003-of-00003.safetensors";
   std::filesystem::remove(third);
-  EXPECT_EQ(LoadCheckpoint(folder / "step_00000003").status(),
+  EXPECT_EQ(LoadCheckpoint(folder_ / "step_00000003").status(),
             absl::DataLossError(third + ": missing"));
 
   // Files whose sums are right, and which are no set.
   const auto publish = [&](std::vector<std::string> names) {
     std::map<std::string, uint32_t> crc32s;
     for (const std::string& name : names) {
-      crc32s[name] = store.Write(50, name, SlotsOf(1).tensors()).value();
+      crc32s[name] = store_.Write(50, name, SlotsOf(1).tensors()).value();
     }
-    EXPECT_TRUE(store.Publish(StateOf(50), crc32s).ok());
-    return std::string(LoadCheckpoint(folder / "step_00000050").status().message());
+    EXPECT_TRUE(store_.Publish(StateOf(50), crc32s).ok());
+    return std::string(LoadCheckpoint(folder_ / "step_00000050").status().message());
   };
   const std::string one = ShardName(kOptimizerFile, 0, 2), two = ShardName(kOptimizerFile, 1, 2);
   EXPECT_THAT(publish({kWeightsFile, one, two}),
-              testing::AllOf(testing::StartsWith((folder / "step_00000050/" + two) + ": holds"),
-                             testing::EndsWith("as does " + (folder / "step_00000050/" + one))));
+              testing::AllOf(testing::StartsWith((folder_ / "step_00000050/" + two) + ": holds"),
+                             testing::EndsWith("as does " + (folder_ / "step_00000050/" + one))));
   EXPECT_THAT(publish({kWeightsFile, two}), HasSubstr("no crc32 of optimizer.safetensors"));
   EXPECT_THAT(publish({kWeightsFile, one, ShardName(kOptimizerFile, 2, 3)}),
               HasSubstr("no crc32 of " + two));
@@ -395,9 +380,9 @@ TEST(CheckpointTest, PartsAreOneSetOfTensors) {
 }
 
 // By two writers, one after the other or with folders of their own.
-TEST(CheckpointTest, WhatAnotherWritesMustBeThere) {
-  TempFolder folder;
-  CheckpointStore leader(folder / "a", "7"), other(folder / "a", "7"), elsewhere(folder / "b", "7");
+TEST_F(CheckpointTest, WhatAnotherWritesMustBeThere) {
+  CheckpointStore leader(folder_ / "a", "7"), other(folder_ / "a", "7"),
+      elsewhere(folder_ / "b", "7");
   ASSERT_TRUE(other.LeaveMark(1).ok());
   EXPECT_TRUE(leader.SeesMark(1));
   EXPECT_FALSE(leader.SeesMark(2));
@@ -425,8 +410,7 @@ TEST(CheckpointTest, WhatAnotherWritesMustBeThere) {
 }
 
 // A child saves steps one after the other, telling of each, until it is killed.
-TEST(CheckpointTest, KilledAtAnyMomentThereIsAWholeOne) {
-  TempFolder folder;
+TEST_F(CheckpointTest, KilledAtAnyMomentThereIsAWholeOne) {
   std::mt19937_64 random(1);
   int64_t step = 0;  // the newest that is known to be saved
   for (int round = 0; round < 60; ++round) {
@@ -436,7 +420,7 @@ TEST(CheckpointTest, KilledAtAnyMomentThereIsAWholeOne) {
     const pid_t child = fork();
     if (child == 0) {
       close(told[0]);
-      CheckpointStore store(folder.path());
+      CheckpointStore store(folder_.path());
       for (int64_t next = step + 1;; ++next) {
         if (!SaveStep(store, next, 1 + round % 3, 1 + round % 2).ok()) _exit(1);
         if (write(told[1], &next, sizeof(next)) != sizeof(next)) _exit(2);
@@ -457,21 +441,20 @@ TEST(CheckpointTest, KilledAtAnyMomentThereIsAWholeOne) {
 
     std::vector<std::string> skipped;
     const absl::StatusOr<Checkpoint> checkpoint =
-        CheckpointStore(folder.path()).LoadLatest(&skipped);
+        CheckpointStore(folder_.path()).LoadLatest(&skipped);
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
     EXPECT_TRUE(skipped.empty()) << skipped[0];
     EXPECT_GE(checkpoint->state.step(), step);
     EXPECT_LE(checkpoint->state.step(), step + 1);
     ExpectStep(checkpoint, checkpoint->state.step());
-    for (const std::string& name : folder.List()) {  // nor is an older one half removed
-      EXPECT_TRUE(name[0] == '.' || LoadCheckpoint(folder / name).ok()) << name;
+    for (const std::string& name : folder_.List()) {  // nor is an older one half removed
+      EXPECT_TRUE(name[0] == '.' || LoadCheckpoint(folder_ / name).ok()) << name;
     }
     step = checkpoint->state.step();
   }
-  CheckpointStore store(folder.path());
-  store.RemoveTemporaries();
-  ASSERT_TRUE(SaveStep(store, step + 1, 1).ok());
-  EXPECT_EQ(folder.List().size(), 1u);  // no temporaries of the dead are left
+  store_.RemoveTemporaries();
+  ASSERT_TRUE(SaveStep(store_, step + 1, 1).ok());
+  EXPECT_EQ(folder_.List().size(), 1u);  // no temporaries of the dead are left
 }
 
 }  // namespace
