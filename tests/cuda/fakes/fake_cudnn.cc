@@ -231,6 +231,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
       REQUIRE(value != nullptr, CUDNN_STATUS_BAD_PARAM_NULL_POINTER);
       REQUIRE(value->finalized, CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED);
     }
+    to->of_children.insert(attribute);
   }
   if (type == CUDNN_TYPE_HANDLE) {
     REQUIRE(fake->Find<Handle>(*static_cast<const cudnnHandle_t*>(values)) != nullptr,

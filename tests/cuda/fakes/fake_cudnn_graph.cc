@@ -11,12 +11,6 @@ namespace {
 
 constexpr uintptr_t kWorkspaceAlignment = 256;  // of cudaMalloc, which cuDNN may count on
 
-int64_t Id(const Descriptor& tensor) { return tensor.Value<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID); }
-
-std::vector<int64_t> Extents(const Descriptor& tensor) {
-  return tensor.Values<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
-}
-
 bool IsSet(const Descriptor& tensor, int attribute) {
   const auto values = tensor.Values<unsigned char>(attribute);
   return !values.empty() && values[0] != 0;
@@ -39,20 +33,23 @@ DType TypeOf(const Descriptor& tensor) {
   }
 }
 
-// The operands of a convolution, forward's names.
+// The tensors of a convolution, by forward's names, of which it computes one.
+enum { kX, kW, kY };
 struct Operands {
-  const Descriptor *window, *x, *w, *y;
+  const Descriptor* window;
+  const Descriptor* tensors[3];
+  int computed;
   float alpha, beta;
 };
 
-#define OPERANDS(name, x, w, y)                                                  \
-  Operands {                                                                     \
-    operation.Child(CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_CONV_DESC),        \
-        operation.Child(CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##x),          \
-        operation.Child(CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##w),          \
-        operation.Child(CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##y),          \
-        operation.Value<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA), \
-        operation.Value<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA)   \
+#define OPERANDS(name, x, w, y, computed)                                                  \
+  Operands {                                                                               \
+    operation.Child(CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_CONV_DESC),                  \
+        {operation.Child(CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##x),                   \
+         operation.Child(CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##w),                   \
+         operation.Child(CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##y)},                  \
+        computed, operation.Value<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA), \
+        operation.Value<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA)             \
   }
 
 bool IsPointwise(const Descriptor& operation) {
@@ -62,11 +59,11 @@ bool IsPointwise(const Descriptor& operation) {
 Operands OperandsOf(const Descriptor& operation) {
   switch (operation.type) {
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
-      return OPERANDS(BWD_DATA, DX, W, DY);
+      return OPERANDS(BWD_DATA, DX, W, DY, kX);
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
-      return OPERANDS(BWD_FILTER, X, DW, DY);
+      return OPERANDS(BWD_FILTER, X, DW, DY, kW);
     default:
-      return OPERANDS(FORWARD, X, W, Y);
+      return OPERANDS(FORWARD, X, W, Y, kY);
   }
 }
 
@@ -113,7 +110,8 @@ std::string CheckWindow(const Descriptor& window) {
 }
 
 std::string CheckConvolution(const Descriptor& operation) {
-  const auto [window, x, w, y, alpha, beta] = OperandsOf(operation);
+  const auto [window, tensors, computed, alpha, beta] = OperandsOf(operation);
+  const auto [x, w, y] = tensors;
   if (alpha != 1 || beta != 0) return "the fake assigns products as they are";
   const auto image = Extents(*x), filter = Extents(*w), output = Extents(*y);
   if (image[0] != output[0]) return "x and y differ in their number of images";
@@ -162,14 +160,7 @@ std::vector<const Descriptor*> ResultsOf(const Descriptor& operation) {
     return {operation.Child(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)};
   }
   const Operands operands = OperandsOf(operation);
-  switch (operation.type) {
-    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
-      return {operands.x};
-    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
-      return {operands.w};
-    default:
-      return {operands.y};
-  }
+  return {operands.tensors[operands.computed]};
 }
 
 // The tensors that an operation reads.
@@ -214,9 +205,6 @@ std::string CheckPack(const Descriptor& pack) {
   return "";
 }
 
-// The values of a tensor, in row-major order of its extents.
-using Values = std::vector<double>;
-
 // Where the elements, in that order, are in memory.
 std::vector<int64_t> Offsets(const Descriptor& tensor) {
   const auto extents = Extents(tensor);
@@ -241,14 +229,15 @@ int64_t Elements(const Descriptor& tensor) {
 // Calls f(x index, w index, y index) for each product of a convolution.
 template <typename F>
 void ForEachProduct(const Operands& operands, const F& f) {
-  const auto x = Extents(*operands.x), w = Extents(*operands.w), y = Extents(*operands.y);
+  const auto x = Extents(*operands.tensors[kX]), w = Extents(*operands.tensors[kW]);
+  const auto y = Extents(*operands.tensors[kY]);
   const auto before = operands.window->Values<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
   const auto stride = operands.window->Values<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
   const auto dilation = operands.window->Values<int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS);
   const bool flip = operands.window->Value<cudnnConvolutionMode_t>(
                         CUDNN_ATTR_CONVOLUTION_CONV_MODE) == CUDNN_CONVOLUTION;
   const int64_t groups = x[1] / w[1];
-  const int64_t elements = Elements(*operands.y);
+  const int64_t elements = Elements(*operands.tensors[kY]);
   for (int64_t yi = 0; yi < elements; ++yi) {
     const int64_t column = yi % y[3], row = yi / y[3] % y[2], filter = yi / y[3] / y[2] % y[1];
     const int64_t image = yi / y[3] / y[2] / y[1], group = filter / (w[0] / groups);
@@ -265,31 +254,16 @@ void ForEachProduct(const Operands& operands, const F& f) {
 
 Values Convolve(const Descriptor& operation, const std::map<int64_t, Values>& known) {
   const Operands operands = OperandsOf(operation);
-  Values result(static_cast<size_t>(Elements(*ResultsOf(operation)[0])));
-  const auto values = [&](const Descriptor* tensor) { return known.at(Id(*tensor)).data(); };
-  switch (operation.type) {
-    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR: {
-      const double *w = values(operands.w), *dy = values(operands.y);
-      ForEachProduct(operands, [&](int64_t x, int64_t i, int64_t y) {
-        result[static_cast<size_t>(x)] += w[i] * dy[y];
-      });
-      return result;
-    }
-    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR: {
-      const double *x = values(operands.x), *dy = values(operands.y);
-      ForEachProduct(operands, [&](int64_t i, int64_t w, int64_t y) {
-        result[static_cast<size_t>(w)] += x[i] * dy[y];
-      });
-      return result;
-    }
-    default: {
-      const double *x = values(operands.x), *w = values(operands.w);
-      ForEachProduct(operands, [&](int64_t i, int64_t j, int64_t y) {
-        result[static_cast<size_t>(y)] += x[i] * w[j];
-      });
-      return result;
-    }
-  }
+  const int computed = operands.computed;
+  const int one = computed == kX ? kW : kX, other = computed == kY ? kW : kY;  // its factors
+  const Values& ones = known.at(Id(*operands.tensors[one]));
+  const Values& others = known.at(Id(*operands.tensors[other]));
+  Values result(static_cast<size_t>(Elements(*operands.tensors[computed])));
+  ForEachProduct(operands, [&](int64_t x, int64_t w, int64_t y) {
+    const size_t at[] = {static_cast<size_t>(x), static_cast<size_t>(w), static_cast<size_t>(y)};
+    result[at[computed]] += ones[at[one]] * others[at[other]];
+  });
+  return result;
 }
 
 Values ComputePointwise(const Descriptor& operation, const std::map<int64_t, Values>& known,
@@ -321,24 +295,8 @@ Values ComputePointwise(const Descriptor& operation, const std::map<int64_t, Val
 
 std::vector<const Descriptor*> Descriptor::AllChildren() const {
   std::vector<const Descriptor*> all;
-  for (const auto& [attribute, bytes] : attributes) {
-    const bool is_tensor_of_pointwise = attribute == CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR ||
-                                        attribute == CUDNN_ATTR_OPERATION_POINTWISE_XDESC ||
-                                        attribute == CUDNN_ATTR_OPERATION_POINTWISE_BDESC ||
-                                        attribute == CUDNN_ATTR_OPERATION_POINTWISE_YDESC;
-    const bool is_of_convolution =
-        attribute >= CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC &&
-        attribute <= CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY && bytes.size() == 8;
-    const bool is_of_norm = (attribute >= CUDNN_ATTR_OPERATION_NORM_FWD_XDESC &&
-                             attribute <= CUDNN_ATTR_OPERATION_NORM_FWD_YDESC) ||
-                            (attribute >= CUDNN_ATTR_OPERATION_NORM_BWD_XDESC &&
-                             attribute <= CUDNN_ATTR_OPERATION_NORM_BWD_DXDESC);
-    if (is_tensor_of_pointwise || is_of_convolution || is_of_norm ||
-        attribute == CUDNN_ATTR_OPERATIONGRAPH_OPS ||
-        attribute == CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH ||
-        attribute == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) {
-      for (const Descriptor* child : Children(attribute)) all.push_back(child);
-    }
+  for (const int attribute : of_children) {
+    for (const Descriptor* child : Children(attribute)) all.push_back(child);
   }
   return all;
 }

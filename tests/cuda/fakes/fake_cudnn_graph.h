@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct Descriptor : FakeLibrary::Object {
   cudnnBackendDescriptorType_t type = CUDNN_BACKEND_TENSOR_DESCRIPTOR;
   bool finalized = false;
   std::map<int, std::vector<std::byte>> attributes;  // that were set
+  std::set<int> of_children;                         // those whose values are descriptors
   FakeCudnn::Engine engine;           // of a configuration, an engine, a knob or a plan
   const Descriptor* graph = nullptr;  // of a configuration or a plan
 
@@ -39,6 +41,15 @@ struct Descriptor : FakeLibrary::Object {
   std::vector<const Descriptor*> AllChildren() const;
 };
 
+// The values of a tensor, in row-major order of its extents.
+using Values = std::vector<double>;
+
+inline int64_t Id(const Descriptor& tensor) {
+  return tensor.Value<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
+}
+inline std::vector<int64_t> Extents(const Descriptor& tensor) {
+  return tensor.Values<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
+}
 // Whether a tensor is a number in host memory.
 bool IsByValue(const Descriptor& tensor);
 
@@ -50,11 +61,10 @@ std::string Bind(const Descriptor& plan, const Descriptor& pack,
                  std::map<int64_t, void*>* pointers);
 
 // Reads what a plan wants by value, whose pointers it takes out.
-std::map<int64_t, std::vector<double>> TakeNumbers(const Descriptor& plan,
-                                                   std::map<int64_t, void*>* pointers);
+std::map<int64_t, Values> TakeNumbers(const Descriptor& plan, std::map<int64_t, void*>* pointers);
 
 // Computes a plan's graph in double, rounding where a tensor is stored.  numbers: as above.
 void Run(const Descriptor& plan, const std::map<int64_t, void*>& pointers,
-         std::map<int64_t, std::vector<double>> numbers);
+         std::map<int64_t, Values> numbers);
 
 }  // namespace gyre::fake_cudnn

@@ -5,14 +5,6 @@
 namespace gyre::fake_cudnn {
 namespace {
 
-using Values = std::vector<double>;
-
-int64_t Id(const Descriptor& tensor) { return tensor.Value<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID); }
-
-std::vector<int64_t> Extents(const Descriptor& tensor) {
-  return tensor.Values<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
-}
-
 bool IsForward(const Descriptor& operation) {
   return operation.type == CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR;
 }

@@ -19,6 +19,6 @@ std::string CheckNorm(const Descriptor& operation);
 std::vector<const Descriptor*> ResultsOfNorm(const Descriptor& operation);
 
 // Adds their values, in row-major order of their extents, to those known by tensors' ids.
-void ComputeNorm(const Descriptor& operation, std::map<int64_t, std::vector<double>>& known);
+void ComputeNorm(const Descriptor& operation, std::map<int64_t, Values>& known);
 
 }  // namespace gyre::fake_cudnn
