@@ -12,6 +12,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/check.h"
 #include "memory/planner/paging_schedule.h"
 #include "tests/memory/random_trace.h"
 
@@ -396,6 +397,70 @@ TEST(PagingPlan, ASlowDiskTakesItsTime) {
   EXPECT_GE(slow->seconds, static_cast<double>(slow->disk_written_bytes) / 1e7);
   EXPECT_LE(slow->seconds, static_cast<double>(slow->disk_read_bytes) / 1e6 +
                                static_cast<double>(slow->disk_written_bytes) / 1e7 + 0.1);
+}
+
+// Of 64 pages each; the device holds two.
+AccessTrace FourLayers(bool may_narrow) {
+  AccessTrace trace = EqualLayers(4, 64, 1e-3);
+  for (TraceState& state : trace.states) state.may_narrow = may_narrow;
+  for (TraceStep& step : trace.steps) step.seconds = 1e-3;
+  return trace;
+}
+
+TEST(PagingPlan, CopiesOf16BitsHalveBytesPagesAndTime) {
+  const AccessTrace wide = FourLayers(false), narrow = FourLayers(true);
+  const size_t block = 64 * kPage;
+  const size_t least = FindLargestStep(wide).bytes;
+  ASSERT_EQ(least, 2 * block);
+  // Two slots of an eighth of what travels.
+  ASSERT_EQ(FindLargestStep(narrow).bytes, least + block / 8);
+  const PagingCosts costs = {
+      .to_device_bytes_per_s = 1e8, .to_host_bytes_per_s = 1e8, .convert_bytes_per_s = 1e9};
+  const auto before = PlanPaging(wide, costs, {.capacity_bytes = least});
+  const auto after = PlanPaging(narrow, costs, {.capacity_bytes = least + block / 8});
+  ASSERT_TRUE(before.ok() && after.ok()) << before.status() << after.status();
+  EXPECT_FALSE(before->rounds());
+  EXPECT_TRUE(after->rounds());
+  EXPECT_EQ(after->device_staging.offset, least);
+  EXPECT_EQ(after->device_bytes, least + block / 8);
+  EXPECT_EQ(before->fetched_bytes, 2 * block);
+  EXPECT_EQ(after->fetched_bytes, block);
+  EXPECT_EQ(2 * after->written_bytes, before->written_bytes);
+  EXPECT_EQ(2 * after->page_bytes, before->page_bytes);
+  // A copy takes half as long, and a tenth for the conversion.
+  const CopySeconds whole = CopySecondsOf(block, block, costs);
+  const CopySeconds half = CopySecondsOf(block, block / 2, costs);
+  EXPECT_DOUBLE_EQ(half.in, 0.6 * whole.in);
+  EXPECT_DOUBLE_EQ(half.out, 0.6 * whole.out);
+  EXPECT_LT(after->stalled_seconds, 0.61 * before->stalled_seconds);
+  // One byte less is too little, and says so.
+  const auto too_small = PlanPaging(narrow, costs, {.capacity_bytes = least + block / 8 - 1});
+  EXPECT_EQ(too_small.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(too_small.status().message(), HasSubstr(absl::StrCat(least + block / 8, " bytes")));
+}
+
+TEST(PagingPlan, NothingIsRoundedOfWhatIsNotWhollyActivations) {
+  const auto page_bytes = [](const AccessTrace& trace) {
+    const auto plan = PlanPaging(trace, {}, {.capacity_bytes = FindLargestStep(trace).bytes});
+    GYRE_CHECK(plan.ok());
+    std::vector<size_t> pages;
+    for (const PagedBlock& block : plan->blocks) pages.push_back(block.page_bytes / kPage);
+    return pages;
+  };
+  AccessTrace trace = FourLayers(true);
+  EXPECT_EQ(page_bytes(trace), std::vector<size_t>({32, 32, 32, 32}));
+  trace.states[1].may_narrow = false;
+  // A view, of a part.
+  trace.states.push_back({.name = "view", .bytes = 4, .view_of = 2});
+  // Half of three pages is two; of one page one, and nothing is won.
+  trace.states[3].bytes = 3 * kPage;
+  EXPECT_EQ(page_bytes(trace), std::vector<size_t>({32, 64, 64, 2}));
+  trace.states[3].bytes = 1;
+  EXPECT_EQ(page_bytes(trace), std::vector<size_t>({32, 64, 64, 1}));
+  // A group.
+  trace.states[0].contiguous_group = trace.states[1].contiguous_group = 5;
+  trace.states.back().may_narrow = true;
+  EXPECT_EQ(page_bytes(trace), std::vector<size_t>({128, 32, 1}));
 }
 
 }  // namespace
