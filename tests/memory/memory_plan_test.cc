@@ -40,21 +40,6 @@ std::string ErrorOf(const AccessTrace& trace, size_t capacity_bytes = kUnlimited
   return std::string(PlanMemory(trace, capacity_bytes).status().message());
 }
 
-TEST(MemoryPlan, DisjointLifetimesShareMemory) {
-  AccessTrace trace;
-  trace.states = {State("a", 3 * kPage), State("b", kPage), State("c", 3 * kPage)};
-  trace.steps = {
-      {"first", {Writes(0)}}, {"second", {Reads(0), Writes(1)}}, {"third", {Reads(1), Writes(2)}}};
-  const absl::StatusOr<MemoryPlan> plan = PlanMemory(trace, kUnlimited);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->placements[0].offset, plan->placements[2].offset);
-  EXPECT_EQ(plan->device_bytes, 4 * kPage);
-  EXPECT_EQ(plan->lower_bound_bytes, 4 * kPage);
-  EXPECT_EQ(plan->peak_step, 1);
-  EXPECT_EQ(plan->placements[1].first_step, 1);
-  EXPECT_EQ(plan->placements[1].last_step, 2);
-}
-
 TEST(MemoryPlan, PersistentStatesComeFirstInOrderOfDeclaration) {
   AccessTrace trace;
   trace.states = {State("x", 10 * kPage), Persistent("w", 1), State("y", 1),
@@ -67,16 +52,6 @@ TEST(MemoryPlan, PersistentStatesComeFirstInOrderOfDeclaration) {
   EXPECT_EQ(plan->placements[0].offset, 3 * kPage);
   EXPECT_EQ(plan->placements[2].offset, 13 * kPage);
   EXPECT_EQ(plan->device_bytes, 14 * kPage);
-}
-
-TEST(MemoryPlan, ZeroBytesAndUntouchedStatesNeedNoMemory) {
-  AccessTrace trace;
-  trace.states = {State("nothing", 0), State("untouched", kPage), Persistent("w", 0)};
-  trace.steps = {{"s", {Writes(0), Reads(2)}}};
-  const absl::StatusOr<MemoryPlan> plan = PlanMemory(trace, 0);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->device_bytes, 0u);
-  EXPECT_EQ(plan->placements[1].last_step, -1);
 }
 
 TEST(MemoryPlan, OverCapacityNamesStepStatesAndBytes) {
