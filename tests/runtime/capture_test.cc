@@ -80,20 +80,6 @@ TEST_P(CaptureTest, RunsWhenReplayedAndInOrder) {
   EXPECT_EQ(Order(), (std::vector<int>{1, 2, 3, 4, 2, 3}));
 }
 
-TEST_P(CaptureTest, CopiesReadWhatIsThereAtTheReplay) {
-  const Buffer from = *Buffer::Allocate(*device_, MemoryKind::kPinnedHost, sizeof(int));
-  const Buffer to = *Buffer::Allocate(*device_, MemoryKind::kPinnedHost, sizeof(int));
-  ASSERT_TRUE(Begin().ok());
-  EXPECT_TRUE(streams_[0]->Copy(to.data(), from.data(), sizeof(int)).ok());
-  ASSERT_TRUE(End().ok());
-  for (int value : {5, 7}) {
-    *reinterpret_cast<int*>(from.data()) = value;
-    EXPECT_TRUE(graph_->Replay(*streams_[0]).ok());
-    EXPECT_TRUE(streams_[0]->Synchronize().ok());
-    EXPECT_EQ(*reinterpret_cast<int*>(to.data()), value);
-  }
-}
-
 TEST_P(CaptureTest, AnEmptyCaptureIsAnEmptyGraph) {
   ASSERT_TRUE(Begin().ok());
   ASSERT_TRUE(End().ok());
@@ -104,17 +90,19 @@ TEST_P(CaptureTest, AnEmptyCaptureIsAnEmptyGraph) {
 TEST_P(CaptureTest, AGraphRunsOnAnotherStreamToo) {
   const Buffer memory = *Buffer::Allocate(*device_, MemoryKind::kPinnedHost, 2 * sizeof(int));
   auto* const values = reinterpret_cast<int*>(memory.data());
-  values[0] = 5;
   ASSERT_TRUE(Begin().ok());
   EXPECT_TRUE(Append(0, 1).ok());
   EXPECT_TRUE(streams_[0]->Copy(values + 1, values, sizeof(int)).ok());
   ASSERT_TRUE(End().ok());
   streams_.clear();  // a graph needs its device, not the stream that was captured
   const auto other = std::move(device_->NewStream()).value();
-  EXPECT_TRUE(graph_->Replay(*other).ok());
-  EXPECT_TRUE(other->Synchronize().ok());
-  EXPECT_EQ(order_, (std::vector<int>{1}));
-  EXPECT_EQ(values[1], 5);
+  for (const int value : {5, 7}) {
+    values[0] = value;
+    EXPECT_TRUE(graph_->Replay(*other).ok());
+    EXPECT_TRUE(other->Synchronize().ok());
+    EXPECT_EQ(values[1], value) << "what is there at the replay";
+  }
+  EXPECT_EQ(order_, (std::vector<int>{1, 1}));
 }
 
 TEST_P(CaptureTest, ErrorsOfReplayedWorkStay) {
