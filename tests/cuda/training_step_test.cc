@@ -143,6 +143,14 @@ std::unique_ptr<ProcessGroup> Communication(std::unique_ptr<Communicator> commun
       .value();
 }
 
+class TrainingStepOnCuda : public testing::Test {
+ protected:
+  TrainingStepOnCuda() { fake_cudart::Boot(); }
+
+  std::unique_ptr<ProcessGroup> communication_ =
+      Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
+};
+
 // Whether a step is skipped is the device's affair: the host makes the same calls in any case.
 constexpr LossScale kDynamic = {.initial = 65536, .growth_interval = 2000};
 
@@ -183,17 +191,13 @@ void ExpectNothingWaits(Rank& rank, int fetches = 0, int write_backs = 0) {
   ASSERT_TRUE(rank.Finish().ok());
 }
 
-void ExpectNothingWaits(std::optional<double> clip_norm, const LossScale& loss_scale = {}) {
-  fake_cudart::Boot();
-  const auto communication = Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
-  Rank rank(*communication, clip_norm, /*vendors=*/true, loss_scale);
-  ExpectNothingWaits(rank);
-}
-
-TEST(TrainingStepOnCuda, NothingWaitsWithinAStep) { ExpectNothingWaits(std::nullopt); }
-TEST(TrainingStepOnCuda, NothingWaitsWithinAStepThatClips) { ExpectNothingWaits(1.0); }
-TEST(TrainingStepOnCuda, NothingWaitsWithinAStepThatMayBeSkipped) {
-  ExpectNothingWaits(std::nullopt, kDynamic);
+TEST_F(TrainingStepOnCuda, NothingWaitsWithinAStep) {
+  for (const auto& [clip_norm, loss_scale] :
+       {std::pair<std::optional<double>, LossScale>(), {1.0, {}}, {std::nullopt, kDynamic}}) {
+    SCOPED_TRACE(testing::Message() << clip_norm.has_value() << loss_scale.dynamic());
+    Rank rank(*communication_, clip_norm, /*vendors=*/true, loss_scale);
+    ExpectNothingWaits(rank);
+  }
 }
 
 // How often a step that is replayed records an event, and has a stream wait for one.
@@ -207,15 +211,13 @@ std::pair<int, int> EventsOfAReplay(Rank& rank) {
 
 // Of a device that holds no more than the step that touches most: pages come and go on streams of
 // their own, and nothing of that waits.  They are part of the step's one graph.
-TEST(TrainingStepOnCuda, NothingWaitsWithinAStepThatPages) {
-  fake_cudart::Boot();
-  const auto communication = Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
+TEST_F(TrainingStepOnCuda, NothingWaitsWithinAStepThatPages) {
   std::pair<int, int> resident_events;
   {
-    Rank resident(*communication, std::nullopt);
+    Rank resident(*communication_, std::nullopt);
     for (int step = 0; step < 5; ++step) resident_events = EventsOfAReplay(resident);
   }
-  Rank rank(*communication, std::nullopt, /*vendors=*/true, {}, Pages::kWithoutHost);
+  Rank rank(*communication_, std::nullopt, /*vendors=*/true, {}, Pages::kWithoutHost);
   ASSERT_TRUE(rank.plan().pages());
   const PagingPlan& paging = *rank.plan().train->paging;
   const auto count = [&](bool Stay::*what) {
@@ -229,10 +231,8 @@ TEST(TrainingStepOnCuda, NothingWaitsWithinAStepThatPages) {
 }
 
 // Host functions are not captured, so they end stretches; and nothing waits for them but streams.
-TEST(TrainingStepOnCuda, NothingWaitsForUpdatesOnTheHost) {
-  fake_cudart::Boot();
-  const auto communication = Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
-  Rank rank(*communication, std::nullopt, /*vendors=*/true, {}, Pages::kWithHost);
+TEST_F(TrainingStepOnCuda, NothingWaitsForUpdatesOnTheHost) {
+  Rank rank(*communication_, std::nullopt, /*vendors=*/true, {}, Pages::kWithHost);
   const auto updates = static_cast<int>(rank.plan().train->paging->host_steps.size());
   ASSERT_GT(updates, 0);
   for (int step = 0; step < 8; ++step) {
@@ -248,10 +248,8 @@ TEST(TrainingStepOnCuda, NothingWaitsForUpdatesOnTheHost) {
   ASSERT_TRUE(rank.Finish().ok());
 }
 
-TEST(TrainingStepOnCuda, AReplayLaunchesWhatThePlainStepLaunched) {
-  fake_cudart::Boot();
-  const auto communication = Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
-  Rank rank(*communication, std::nullopt);
+TEST_F(TrainingStepOnCuda, AReplayLaunchesWhatThePlainStepLaunched) {
+  Rank rank(*communication_, std::nullopt);
   std::vector<std::vector<std::string>> kernels;
   for (int step = 0; step < 6; ++step) {
     fake_cudart::ForgetCalls();
@@ -268,45 +266,42 @@ TEST(TrainingStepOnCuda, AReplayLaunchesWhatThePlainStepLaunched) {
 
 // Several ranks share the GPU; gradients go through pinned memory, and only the communication's
 // answer makes the host wait.
-void ExpectRanksWaitForEachOtherAlone(const LossScale& loss_scale) {
-  constexpr int kRanks = 2;
-  fake_cudart::Boot();
-  auto communicators = NewThreadCommunicators(kRanks, 20'000);
-  std::vector<std::thread> threads;
-  std::vector<std::unique_ptr<ProcessGroup>> communications;
-  std::vector<std::unique_ptr<Rank>> ranks;
-  for (auto& communicator : communicators) {
-    communications.push_back(Communication(std::move(communicator)));
-    ranks.push_back(std::make_unique<Rank>(*communications.back(), std::nullopt, /*vendors=*/false,
-                                           loss_scale));
-  }
-  const auto run = [&](int steps) {
-    fake_cudart::ForgetCalls();
-    for (auto& rank : ranks) {
-      threads.emplace_back([&rank, steps] {
-        for (int s = 0; s < steps; ++s) EXPECT_TRUE(rank->Start().ok() && rank->Finish().ok());
-      });
+TEST_F(TrainingStepOnCuda, RanksWaitForEachOtherAlone) {
+  for (const LossScale& loss_scale : {LossScale{}, kDynamic}) {
+    SCOPED_TRACE(loss_scale.dynamic());
+    constexpr int kRanks = 2;
+    auto communicators = NewThreadCommunicators(kRanks, 20'000);
+    std::vector<std::thread> threads;
+    std::vector<std::unique_ptr<ProcessGroup>> communications;
+    std::vector<std::unique_ptr<Rank>> ranks;
+    for (auto& communicator : communicators) {
+      communications.push_back(Communication(std::move(communicator)));
+      ranks.push_back(std::make_unique<Rank>(*communications.back(), std::nullopt,
+                                             /*vendors=*/false, loss_scale));
     }
-    for (std::thread& thread : threads) thread.join();
-    threads.clear();
-  };
-  run(4);  // until both lanes are captured
-  run(6);
-  EXPECT_EQ(fake_cudart::WaitingCalls(), "cudaEventSynchronize 12");
-  EXPECT_EQ(Calls("pageable copy"), 0);
-  // In each of 6 steps of each rank: as one rank alone, and the buckets; the gate has their sums of
-  // squares.
-  const int buckets = ranks[0]->buckets();
-  EXPECT_EQ(Calls("copy up"), 12 * (2 + buckets + (loss_scale.dynamic() ? 1 : 0)));
-  EXPECT_EQ(Calls("copy down"), 12 * (1 + buckets));
+    const auto run = [&](int steps) {
+      fake_cudart::ForgetCalls();
+      for (auto& rank : ranks) {
+        threads.emplace_back([&rank, steps] {
+          for (int s = 0; s < steps; ++s) EXPECT_TRUE(rank->Start().ok() && rank->Finish().ok());
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      threads.clear();
+    };
+    run(4);  // until both lanes are captured
+    run(6);
+    EXPECT_EQ(fake_cudart::WaitingCalls(), "cudaEventSynchronize 12");
+    EXPECT_EQ(Calls("pageable copy"), 0);
+    // In each of 6 steps of each rank: as one rank alone, and the buckets; the gate has their sums
+    // of squares.
+    const int buckets = ranks[0]->buckets();
+    EXPECT_EQ(Calls("copy up"), 12 * (2 + buckets + (loss_scale.dynamic() ? 1 : 0)));
+    EXPECT_EQ(Calls("copy down"), 12 * (1 + buckets));
+  }
 }
 
-TEST(TrainingStepOnCuda, RanksWaitForEachOtherAlone) { ExpectRanksWaitForEachOtherAlone({}); }
-TEST(TrainingStepOnCuda, RanksThatMaySkipAStepWaitForEachOtherAlone) {
-  ExpectRanksWaitForEachOtherAlone(kDynamic);
-}
-
-TEST(TrainingStepOnCuda, AnErrorOfTheGpuHasItsReason) {
+TEST_F(TrainingStepOnCuda, AnErrorOfTheGpuHasItsReason) {
   constexpr int kIllegalAddress = 700;  // cudaErrorIllegalAddress
   for (const int step_that_fails : {0, 2, 5}) {
     fake_cudart::Boot();
@@ -322,39 +317,35 @@ TEST(TrainingStepOnCuda, AnErrorOfTheGpuHasItsReason) {
   }
 }
 
-TEST(TrainingStepOnCuda, ALaunchThatIsRefusedNamesTheLayer) {
+TEST_F(TrainingStepOnCuda, ALaunchThatIsRefusedNamesTheLayer) {
   constexpr int kInvalidConfiguration = 9;
-  fake_cudart::Boot();
-  const auto communication = Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
-  Rank rank(*communication, std::nullopt);
+  Rank rank(*communication_, std::nullopt);
   fake_cudart::FailCall("cudaLaunchKernel", kInvalidConfiguration, 2);  // after the pixels'
   EXPECT_THAT(std::string(rank.Start().message()), HasSubstr("layer pool"));
 }
 
 // A GPU that cannot capture the step runs it plainly, step after step: whether the end of the
 // capture says so first, or a launch within it, which fails as any launch does.
-void ExpectPlainSteps(bool launch_fails) {
-  constexpr int kCaptureUnsupported = 900;
-  fake_cudart::Boot();
-  const auto communication = Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
-  Rank rank(*communication, std::nullopt);
-  for (int step = 0; step < 6; ++step) {
-    if (step == 2 || step == 3) {
-      fake_cudart::FailCall("cudaStreamEndCapture", kCaptureUnsupported);
-      if (launch_fails) fake_cudart::FailCall("cudaLaunchKernel", kCaptureUnsupported, 5);
+TEST_F(TrainingStepOnCuda, WithoutGraphsItStillTrains) {
+  for (const bool launch_fails : {false, true}) {
+    SCOPED_TRACE(launch_fails);
+    constexpr int kCaptureUnsupported = 900;
+    Rank rank(*communication_, std::nullopt);
+    for (int step = 0; step < 6; ++step) {
+      if (step == 2 || step == 3) {
+        fake_cudart::FailCall("cudaStreamEndCapture", kCaptureUnsupported);
+        if (launch_fails) fake_cudart::FailCall("cudaLaunchKernel", kCaptureUnsupported, 5);
+      }
+      fake_cudart::ForgetCalls();
+      ASSERT_TRUE(rank.Start().ok()) << step;
+      ASSERT_TRUE(rank.Finish().ok()) << step;
+      EXPECT_EQ(Calls("cudaGraphLaunch"), 0);
+      EXPECT_EQ(rank.step().graph_nodes(), 0u);
+      EXPECT_GT(Calls("cudaLaunchKernel"), 0);
     }
-    fake_cudart::ForgetCalls();
-    ASSERT_TRUE(rank.Start().ok()) << step;
-    ASSERT_TRUE(rank.Finish().ok()) << step;
-    EXPECT_EQ(Calls("cudaGraphLaunch"), 0);
-    EXPECT_EQ(rank.step().graph_nodes(), 0u);
-    EXPECT_GT(Calls("cudaLaunchKernel"), 0);
+    EXPECT_THAT(std::string(rank.step().refusal().message()), HasSubstr("capturing"));
   }
-  EXPECT_THAT(std::string(rank.step().refusal().message()), HasSubstr("capturing"));
 }
-
-TEST(TrainingStepOnCuda, WithoutGraphsItStillTrains) { ExpectPlainSteps(false); }
-TEST(TrainingStepOnCuda, WithALaunchThatCannotBeCapturedItStillTrains) { ExpectPlainSteps(true); }
 
 }  // namespace
 }  // namespace gyre
