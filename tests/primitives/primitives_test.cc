@@ -10,12 +10,15 @@ namespace {
 // Takes nothing, or fails with a fixed error.
 class FakeLibrary : public PrimitiveLibrary {
  public:
-  explicit FakeLibrary(absl::Status status) : status_(std::move(status)) {}
+  FakeLibrary(absl::Status status, std::string choices)
+      : status_(std::move(status)), choices_(std::move(choices)) {}
   std::string_view name() const override { return "fake"; }
+  std::string choices() const override { return choices_; }
   absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec&) const override { return status_; }
 
  private:
   const absl::Status status_;
+  const std::string choices_;
 };
 
 template <typename... Libraries>
@@ -25,8 +28,8 @@ Primitives Of(Libraries... libraries) {
   return Primitives(DeviceKind::kCpu, std::move(list));
 }
 
-std::unique_ptr<PrimitiveLibrary> Fake(absl::Status status) {
-  return std::make_unique<FakeLibrary>(std::move(status));
+std::unique_ptr<PrimitiveLibrary> Fake(absl::Status status, std::string choices = "") {
+  return std::make_unique<FakeLibrary>(std::move(status), std::move(choices));
 }
 
 TEST(PrimitivesTest, TakesTheFirstThatTakesTheJob) {
@@ -85,21 +88,9 @@ TEST(PrimitivesTest, WeightLayoutsDoNotDependOnTheBatch) {
   }
 }
 
-class ChoosyLibrary : public FakeLibrary {
- public:
-  explicit ChoosyLibrary(std::string choices)
-      : FakeLibrary(absl::UnimplementedError("")), choices_(std::move(choices)) {}
-  std::string choices() const override { return choices_; }
-
- private:
-  const std::string choices_;
-};
-
 TEST(PrimitivesTest, ChoicesAreThoseOfAllLibraries) {
-  EXPECT_EQ(Of(std::unique_ptr<PrimitiveLibrary>(std::make_unique<ChoosyLibrary>("a\nb\n")),
-               NewBlockedLibrary(),
-               std::unique_ptr<PrimitiveLibrary>(std::make_unique<ChoosyLibrary>("c\n")))
-                .choices(),
+  const absl::Status none = absl::UnimplementedError("");
+  EXPECT_EQ(Of(Fake(none, "a\nb\n"), NewBlockedLibrary(), Fake(none, "c\n")).choices(),
             "a\nb\nc\n");
   const std::string one = Primitives(DeviceKind::kCpu, 1).choices();
   EXPECT_NE(one.find("onednn "), one.npos) << one;
