@@ -23,31 +23,24 @@ AccessTrace TwoParameters() {
 }
 
 struct Paged {
-  PagingPlan plan;
-  std::unique_ptr<Device> device;
-  Buffer arena, pages;
-  std::unique_ptr<PageFile> file;
-  std::unique_ptr<Stream> compute;
+  // lacks: bytes that pages are too short.
+  Paged(const AccessTrace& trace, const PagingLimits& limits, size_t lacks = 0,
+        uint64_t delay_seed = 0)
+      : plan(PlanPaging(trace, {}, limits).value()),
+        device(NewSimDevice({.delay_seed = delay_seed})),
+        arena(Buffer::Allocate(*device, MemoryKind::kDevice, plan.device_bytes).value()),
+        pages(Buffer::Allocate(*device, MemoryKind::kPinnedHost, plan.page_bytes - lacks).value()),
+        file(PageFile::Create(testing::TempDir(), plan.disk_bytes, plan.disk_home_bytes).value()),
+        compute(device->NewStream().value()),
+        pager(Pager::Create(*device, plan, arena.data(), pages.data(), file.get()).value()) {}
+
+  const PagingPlan plan;
+  const std::unique_ptr<Device> device;
+  const Buffer arena, pages;
+  const std::unique_ptr<PageFile> file;
+  const std::unique_ptr<Stream> compute;
   std::unique_ptr<Pager> pager;
 };
-
-// lacks: bytes that pages are too short.
-absl::StatusOr<std::unique_ptr<Paged>> Page(const AccessTrace& trace, const PagingLimits& limits,
-                                            size_t lacks = 0, uint64_t delay_seed = 0) {
-  auto paged = std::make_unique<Paged>();
-  paged->device = NewSimDevice({.delay_seed = delay_seed});
-  ASSIGN_OR_RETURN(paged->plan, PlanPaging(trace, {}, limits));
-  ASSIGN_OR_RETURN(paged->arena,
-                   Buffer::Allocate(*paged->device, MemoryKind::kDevice, paged->plan.device_bytes));
-  ASSIGN_OR_RETURN(paged->pages, Buffer::Allocate(*paged->device, MemoryKind::kPinnedHost,
-                                                  paged->plan.page_bytes - lacks));
-  ASSIGN_OR_RETURN(paged->file, PageFile::Create(testing::TempDir(), paged->plan.disk_bytes,
-                                                 paged->plan.disk_home_bytes));
-  ASSIGN_OR_RETURN(paged->compute, paged->device->NewStream());
-  ASSIGN_OR_RETURN(paged->pager, Pager::Create(*paged->device, paged->plan, paged->arena.data(),
-                                               paged->pages.data(), paged->file.get()));
-  return paged;
-}
 
 absl::Status RunIteration(Paged& paged) {
   for (int step = 0; step <= 2; ++step) {
@@ -57,19 +50,15 @@ absl::Status RunIteration(Paged& paged) {
 }
 
 TEST(Pager, CopyBeyondThePagesIsAnError) {
-  const auto paged =
-      Page(TwoParameters(), {.capacity_bytes = 2 * kPlanAlignment}, /*lacks=*/kPlanAlignment);
-  ASSERT_TRUE(paged.ok()) << paged.status();
-  const absl::Status status = RunIteration(**paged);
+  Paged paged(TwoParameters(), {.capacity_bytes = 2 * kPlanAlignment}, /*lacks=*/kPlanAlignment);
+  const absl::Status status = RunIteration(paged);
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange) << status;
   EXPECT_THAT(status.message(), HasSubstr("leaves the pinned host memory"));
 }
 
 // Of a step that failed nothing is written back, and nobody goes on with what it left.
 TEST(Pager, ErrorOfAStepComesOutOfTheCopies) {
-  const auto made = Page(TwoParameters(), {.capacity_bytes = 2 * kPlanAlignment});
-  ASSERT_TRUE(made.ok()) << made.status();
-  Paged& paged = **made;
+  Paged paged(TwoParameters(), {.capacity_bytes = 2 * kPlanAlignment});
   std::ranges::fill_n(paged.pages.data(), static_cast<std::ptrdiff_t>(paged.pages.bytes()),
                       std::byte{7});
   ASSERT_TRUE(paged.pager->Advance(-1, 0, *paged.compute).ok());
@@ -88,23 +77,20 @@ TEST(Pager, ErrorOfAStepComesOutOfTheCopies) {
 }
 
 TEST(Pager, DoesNothingWhereAllFits) {
-  const auto paged = Page(TwoParameters(), {.capacity_bytes = 4 * kPlanAlignment});
-  ASSERT_TRUE(paged.ok()) << paged.status();
-  EXPECT_EQ((*paged)->plan.page_bytes, 0u);
-  EXPECT_TRUE((*paged)->pager->advances(-1, 0));  // there begins an iteration
-  EXPECT_FALSE((*paged)->pager->advances(0, 1));
-  EXPECT_FALSE((*paged)->pager->advances(1, 2));
-  EXPECT_TRUE(RunIteration(**paged).ok());
-  EXPECT_TRUE((*paged)->compute->Synchronize().ok());
+  Paged paged(TwoParameters(), {.capacity_bytes = 4 * kPlanAlignment});
+  EXPECT_EQ(paged.plan.page_bytes, 0u);
+  EXPECT_TRUE(paged.pager->advances(-1, 0));  // there begins an iteration
+  EXPECT_FALSE(paged.pager->advances(0, 1));
+  EXPECT_FALSE(paged.pager->advances(1, 2));
+  EXPECT_TRUE(RunIteration(paged).ok());
+  EXPECT_TRUE(paged.compute->Synchronize().ok());
 }
 
 // A step on the host that failed leaves nothing that a fetch would bring.
 TEST(Pager, ErrorOfAHostStepComesOutOfWhatWaitsForIt) {
   AccessTrace trace = TwoParameters();
   trace.steps[0].host_bytes = 1;
-  const auto made = Page(trace, {.capacity_bytes = 2 * kPlanAlignment});
-  ASSERT_TRUE(made.ok()) << made.status();
-  Paged& paged = **made;
+  Paged paged(trace, {.capacity_bytes = 2 * kPlanAlignment});
   ASSERT_EQ(paged.plan.host_steps.size(), 1u);
   ASSERT_TRUE(paged.pager->Advance(-1, 0, *paged.compute).ok());
   ASSERT_TRUE(paged.pager->RunOnHost(0, [] { return absl::DataLossError("no update"); }).ok());
@@ -120,11 +106,8 @@ TEST(Pager, WhatTheDiskChangedIsAnError) {
   AccessTrace trace = TwoParameters();
   trace.steps[0].touches[0].write = false;
   for (const bool when_home : {false, true}) {
-    const auto made =
-        Page(trace, {.capacity_bytes = 2 * kPlanAlignment, .host_bytes = 8 * kPlanAlignment},
-             /*lacks=*/0, /*delay_seed=*/3);
-    ASSERT_TRUE(made.ok()) << made.status();
-    Paged& paged = **made;
+    Paged paged(trace, {.capacity_bytes = 2 * kPlanAlignment, .host_bytes = 8 * kPlanAlignment},
+                /*lacks=*/0, /*delay_seed=*/3);
     ASSERT_EQ(paged.plan.disk_home_bytes, 4 * kPlanAlignment);
     std::byte& home = paged.file->homes()[paged.plan.blocks[0].page];
     const auto advance = [&](int to) { return paged.pager->Advance(to - 1, to, *paged.compute); };
@@ -146,11 +129,10 @@ TEST(Pager, WhatTheDiskChangedIsAnError) {
 }
 
 TEST(Pager, NoStepsNoStates) {
-  const auto paged = Page({}, {});
-  ASSERT_TRUE(paged.ok()) << paged.status();
-  EXPECT_FALSE((*paged)->pager->advances(-1, 0));
-  EXPECT_TRUE((*paged)->pager->Advance(-1, 0, *(*paged)->compute).ok());
-  EXPECT_TRUE((*paged)->pager->BringHome(*(*paged)->compute).ok());
+  Paged paged({}, {});
+  EXPECT_FALSE(paged.pager->advances(-1, 0));
+  EXPECT_TRUE(paged.pager->Advance(-1, 0, *paged.compute).ok());
+  EXPECT_TRUE(paged.pager->BringHome(*paged.compute).ok());
 }
 
 }  // namespace
