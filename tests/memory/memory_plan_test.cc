@@ -14,23 +14,10 @@ constexpr size_t kPage = kPlanAlignment;
 constexpr size_t kUnlimited = SIZE_MAX;
 
 TraceState State(std::string name, size_t bytes) {
-  TraceState state;
-  state.name = std::move(name);
-  state.bytes = bytes;
-  return state;
+  return {.name = std::move(name), .bytes = bytes};
 }
-
 TraceState Persistent(std::string name, size_t bytes) {
-  TraceState state = State(std::move(name), bytes);
-  state.persistent = true;
-  return state;
-}
-
-TraceState View(std::string name, size_t bytes, int base, size_t offset) {
-  TraceState state = State(std::move(name), bytes);
-  state.view_of = base;
-  state.view_offset = offset;
-  return state;
+  return {.name = std::move(name), .bytes = bytes, .persistent = true};
 }
 
 TraceTouch Writes(int state) { return {state, false, true}; }
@@ -127,7 +114,7 @@ TEST(MemoryPlan, BytesBeyondAllMemory) {
 
 TEST(MemoryPlan, ReadBeforeWrite) {
   AccessTrace trace;
-  trace.states = {State("x", 1), View("v", 1, 0, 0), Persistent("w", 1)};
+  trace.states = {State("x", 1), {.name = "v", .bytes = 1, .view_of = 0}, Persistent("w", 1)};
   trace.steps = {{"good", {Reads(2)}}, {"bad", {Reads(1)}}, {"late", {Writes(0)}}};
   EXPECT_EQ(ErrorOf(trace), "step 1 \"bad\" reads state 1 \"v\", which no step has written");
   trace.steps[0].touches = {Writes(0)};  // the view's base

@@ -94,11 +94,9 @@ AccessTrace TrainingTrace(uint64_t seed, int layers) {
   Rng rng(seed);
   AccessTrace trace;
   const auto add = [&](const char* name, int layer, size_t pages, bool persistent) {
-    TraceState state;
-    state.name = absl::StrCat("layer", layer, ".", name);
-    state.bytes = 4096 * pages;
-    state.persistent = persistent;
-    trace.states.push_back(state);
+    trace.states.push_back({.name = absl::StrCat("layer", layer, ".", name),
+                            .bytes = 4096 * pages,
+                            .persistent = persistent});
     return static_cast<int>(trace.states.size()) - 1;
   };
   std::vector<int> output(layers), gradient(layers), weight(layers);
