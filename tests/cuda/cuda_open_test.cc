@@ -41,34 +41,22 @@ absl::Status OpenOn(const fake_cudart::Machine& machine) {
   return status;
 }
 
-TEST(CudaOpenTest, WithoutADriver) {
-  const absl::Status status = OpenOn({.driver_version = 0, .gpus = {}});
-  EXPECT_TRUE(absl::IsUnavailable(status));
-  EXPECT_THAT(Message(status), StartsWith("cuda: no NVIDIA driver found (libcuda.so.1); this build "
-                                          "needs one for CUDA "));
-}
-
-TEST(CudaOpenTest, WithAnOldDriver) {
-  const absl::Status status = OpenOn({.driver_version = 11080, .gpus = {{}}});
-  EXPECT_TRUE(absl::IsUnavailable(status));
-  EXPECT_THAT(
-      Message(status),
-      StartsWith("cuda: the NVIDIA driver is for CUDA 11.8, but this build needs one for "));
-}
-
-TEST(CudaOpenTest, WithoutAGpu) {
-  const absl::Status status = OpenOn({.gpus = {}});
-  EXPECT_EQ(status,
-            absl::UnavailableError(
-                "cuda: the driver sees no GPU; look at nvidia-smi and CUDA_VISIBLE_DEVICES"));
-}
-
-TEST(CudaOpenTest, WithAnOldGpu) {
-  const absl::Status status =
-      OpenOn({.gpus = {{.name = "Tesla V100-SXM2-16GB", .compute_capability = 70}}});
-  EXPECT_EQ(status, absl::UnavailableError(
-                        "cuda: GPU 0 of 1, Tesla V100-SXM2-16GB, compute capability 7.0, is too "
-                        "old: this build has kernels for 8.0 and newer"));
+TEST(CudaOpenTest, WhatAMachineLacksIsNamed) {
+  const std::pair<fake_cudart::Machine, const char*> kCases[] = {
+      {{.driver_version = 0, .gpus = {}},
+       "cuda: no NVIDIA driver found (libcuda.so.1); this build needs one for CUDA "},
+      {{.driver_version = 11080, .gpus = {{}}},
+       "cuda: the NVIDIA driver is for CUDA 11.8, but this build needs one for "},
+      {{.gpus = {}}, "cuda: the driver sees no GPU; look at nvidia-smi and CUDA_VISIBLE_DEVICES"},
+      {{.gpus = {{.name = "Tesla V100-SXM2-16GB", .compute_capability = 70}}},
+       "cuda: GPU 0 of 1, Tesla V100-SXM2-16GB, compute capability 7.0, is too old: this build has "
+       "kernels for 8.0 and newer"},
+  };
+  for (const auto& [machine, message] : kCases) {
+    const absl::Status status = OpenOn(machine);
+    EXPECT_TRUE(absl::IsUnavailable(status));
+    EXPECT_THAT(Message(status), StartsWith(message));
+  }
   for (const int capability : {80, 86, 89, 90, 120}) {
     EXPECT_TRUE(OpenOn({.gpus = {{.compute_capability = capability}}}).ok()) << capability;
   }
