@@ -267,16 +267,9 @@ ncclResult_t ncclGetVersion(int* version) {
 }
 
 constexpr Nccl kTable = {
-    .ncclGetVersion = ncclGetVersion,
-    .ncclGetUniqueId = ncclGetUniqueId,
-    .ncclCommInitRankConfig = ncclCommInitRankConfig,
-    .ncclCommGetAsyncError = ncclCommGetAsyncError,
-    .ncclCommFinalize = ncclCommFinalize,
-    .ncclCommDestroy = ncclCommDestroy,
-    .ncclCommAbort = ncclCommAbort,
-    .ncclGetErrorString = ncclGetErrorString,
-    .ncclGetLastError = ncclGetLastError,
-    .ncclAllReduce = ncclAllReduce,
+#define GYRE_ENTRY(function) .function = function,
+    GYRE_NCCL_FUNCTIONS(GYRE_ENTRY)
+#undef GYRE_ENTRY
 };
 
 }  // namespace
