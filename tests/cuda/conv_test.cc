@@ -226,17 +226,12 @@ TEST_F(CudaConvTest, InferencePreparesForwardAlone) {
   EXPECT_EQ(library->choices().find("backward"), std::string::npos);
 }
 
-TEST_F(CudaConvTest, ChoicesAreSortedAndStable) {
-  std::vector<Conv2dSpec> specs;
-  for (int i = 0; i < 10; ++i) specs.push_back(RandomSpec(DType::kBF16));
-  const auto forwards = NewLibrary(), backwards = NewLibrary();
-  for (const Conv2dSpec& spec : specs) Get(forwards->Prepare(spec));
-  std::reverse(specs.begin(), specs.end());
-  for (const Conv2dSpec& spec : specs) Get(backwards->Prepare(spec));
-  EXPECT_EQ(forwards->choices(), backwards->choices());
+TEST_F(CudaConvTest, ChoicesNameThePasses) {
+  const auto library = NewLibrary();
+  Get(library->Prepare(RandomSpec(DType::kBF16)));
   for (const char* part : {"conv2d BF16 [", ", forward: cudnn 91900, engine 2, knobs 2=102\n",
                            ", backward data: ", ", backward weights: "}) {
-    EXPECT_NE(forwards->choices().find(part), std::string::npos) << part << forwards->choices();
+    EXPECT_NE(library->choices().find(part), std::string::npos) << part << library->choices();
   }
 }
 
