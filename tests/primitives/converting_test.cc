@@ -15,10 +15,6 @@ struct Case {
 class ConvertingTest : public testing::TestWithParam<Case> {
  protected:
   DType dtype() const { return GetParam().dtype; }
-  template <typename Body>
-  void Visit(Body body) {
-    VisitReal(dtype(), body);
-  }
 
   const std::unique_ptr<PrimitiveLibrary> inner_ =
       GetParam().onednn ? NewOneDnnLibrary(kManyThreads) : NewBlockedLibrary();
@@ -36,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(, ConvertingTest,
 
 // The inner operation's order of weights, in elements half as long; its padding stays zero.
 TEST_P(ConvertingTest, WeightsKeepTheInnerLayout) {
-  Visit([&]<typename T>() {
+  VisitReal(dtype(), [&]<typename T>() {
     for (int round = 0; round < 50; ++round) {
       Conv2dSpec spec = RandomConvSpec(random_, dtype());
       const auto conv = Get(library_->Prepare(spec));
@@ -72,7 +68,7 @@ TEST_P(ConvertingTest, ATagBindsTheInnerOperation) {
 
 // A factor that many products share is converted once, to the same bits.
 TEST_P(ConvertingTest, PackedFactorIsConvertedOnce) {
-  Visit([&]<typename T>() {
+  VisitReal(dtype(), [&]<typename T>() {
     Rig rig(kManyThreads);
     for (const bool transpose_b : {false, true}) {
       GemmSpec spec{.dtype = dtype(), .m = 7, .n = 35, .k = 33, .transpose_b = transpose_b};
