@@ -169,10 +169,11 @@ TEST(LocalAccess, ComputesTheSameBits) {
 // --- By hand -------------------------------------------------------------------------------------
 
 struct Fixture {
-  explicit Fixture(size_t capacity_bytes = 2 * kPage)
-      : data(LocalData::Create(*device, *stream, {.capacity_bytes = capacity_bytes})) {}
+  explicit Fixture(size_t capacity_bytes = 2 * kPage, const SimOptions& options = {})
+      : device(NewSimDevice(options)),
+        data(LocalData::Create(*device, *stream, {.capacity_bytes = capacity_bytes})) {}
 
-  std::unique_ptr<Device> device = NewSimDevice({});
+  std::unique_ptr<Device> device;
   std::unique_ptr<Stream> stream = *device->NewStream();
   std::unique_ptr<LocalData> data;
   LocalData::Array a = *data->Declare("a", 2 * kPage);
@@ -305,13 +306,8 @@ TEST(LocalAccess, TooSmallACapacity) {
 }
 
 TEST(LocalAccess, DeviceSmallerThanTheCapacity) {
-  const std::unique_ptr<Device> device = NewSimDevice({.capacity_bytes = kPage});
-  const std::unique_ptr<Stream> stream = *device->NewStream();
-  const auto data = LocalData::Create(*device, *stream, {.capacity_bytes = 4 * kPage});
-  const LocalData::Array a = *data->Declare("a", 2 * kPage);
-  ASSERT_TRUE(data->LocalAccess("use", {{a}}).ok());
-  ASSERT_TRUE(data->PostLocalAccess().ok());
-  EXPECT_EQ(data->FinishIteration().code(), absl::StatusCode::kResourceExhausted);
+  Fixture f(4 * kPage, {.capacity_bytes = kPage});
+  EXPECT_EQ(f.Iterate().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(LocalAccess, ErrorOfTheWorkComesOut) {
