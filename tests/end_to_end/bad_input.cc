@@ -89,6 +89,12 @@ std::vector<std::string> Errors(const std::string& err) {
 
 }  // namespace
 
+std::vector<BadInput> OfFlags(std::span<const BadInput> inputs) {
+  std::vector<BadInput> of_flags(inputs.begin(), inputs.end());
+  for (BadInput& input : of_flags) input.exit_code = 2;
+  return of_flags;
+}
+
 void PrintTo(const BadInput& input, std::ostream* out) { *out << input.name; }
 
 std::string NameOf(const testing::TestParamInfo<BadInput>& info) { return info.param.name; }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <ostream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct BadInput {
   std::string tool = "train";
   std::map<std::string, std::string> env = {};
 };
+
+// Mistakes that a flag alone shows: the exit code of each is 2.
+std::vector<BadInput> OfFlags(std::span<const BadInput> inputs);
 
 void PrintTo(const BadInput& input, std::ostream* out);
 std::string NameOf(const testing::TestParamInfo<BadInput>& info);

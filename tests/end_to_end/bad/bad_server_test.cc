@@ -23,83 +23,63 @@ const BadInput kFlags[] = {
     {.name = "StalenessOfSums",
      .message = "--staleness=2: bounds sync ssp alone, and sync is allreduce; leave "
                 "one out",
-     .arguments = {"--staleness=2"},
-     .exit_code = 2},
+     .arguments = {"--staleness=2"}},
     {.name = "StalenessBelowZero",
      .message = "--staleness=-1: expected 0 steps or more, got -1",
-     .arguments = {"--staleness=-1", "--sync=ssp"},
-     .exit_code = 2},
+     .arguments = {"--staleness=-1", "--sync=ssp"}},
     {.name = "ServerMemoryOfSums",
      .message = "--server_memory=host: is of a parameter server, and sync is allreduce; "
                 "make sync bsp, ssp or async, or leave server_memory out",
-     .arguments = {"--server_memory=host"},
-     .exit_code = 2},
+     .arguments = {"--server_memory=host"}},
     {.name = "ServerMemoryThatIsNone",
      .message = "--server_memory=gpu: expected device or host",
-     .arguments = {"--server_memory=gpu", "--sync=bsp"},
-     .exit_code = 2},
+     .arguments = {"--server_memory=gpu", "--sync=bsp"}},
     {.name = "ServersOfSums",
      .message = "--servers=1: is of a parameter server, and sync is allreduce; make "
                 "sync bsp, ssp or async, or leave servers out",
-     .arguments = {"--servers=1"},
-     .exit_code = 2},
+     .arguments = {"--servers=1"}},
     {.name = "ServersBelowZero",
      .message = "--servers=-1: expected 0 ranks or more, got -1",
-     .arguments = {"--servers=-1", "--sync=bsp"},
-     .exit_code = 2},
+     .arguments = {"--servers=-1", "--sync=bsp"}},
     {.name = "SumsOfAServer",
      .message = "--allreduce=ring: sums no gradients, because sync is bsp; leave it out, or make "
                 "it direct, shared or auto, by which a parameter server's ranks sum metrics and "
                 "statistics",
-     .arguments = {"--sync=bsp", "--allreduce=ring"},
-     .exit_code = 2},
+     .arguments = {"--sync=bsp", "--allreduce=ring"}},
     {.name = "ServerOfShards",
      .message = "--shard_optimizer: is of sync allreduce; owners of a "
                 "parameter server have the optimizer's state of their part in any case; leave one "
                 "out",
-     .arguments = {"--sync=bsp", "--shard_optimizer"},
-     .exit_code = 2},
+     .arguments = {"--sync=bsp", "--shard_optimizer"}},
     {.name = "StaleServerWithAWireThatClips",
      .message = "--sync=async: parameter server, async, as F16: gradients that a "
                 "rank clips or skips itself travel without the loss's scale, in which those of F16 "
                 "would be lost; BF16, bsp and loss_scale.fixed lose none; train with sync "
                 "allreduce (shard_optimizer shares out the same)",
-     .arguments = {"--sync=async", "--wire=F16", "--ranks=2", "--set=optimizer.clip_norm=1"},
-     .exit_code = 2},
+     .arguments = {"--sync=async", "--wire=F16", "--ranks=2", "--set=optimizer.clip_norm=1"}},
     {.name = "StalenessBeyondAllSteps",
      .message = "--staleness=4294967296: expected at most 2^31 - 1 steps, got "
                 "4294967296",
-     .arguments = {"--staleness=4294967296", "--sync=ssp"},
-     .exit_code = 2},
+     .arguments = {"--staleness=4294967296", "--sync=ssp"}},
     {.name = "NoneLeftToTrain",
      .message = absl::StrCat("--servers=2: expected fewer than the ranks, which "
                              "are 2, ",
                              kNone, "2; lower servers or start more ranks"),
-     .arguments = {"--sync=bsp", "--servers=2", "--ranks=2"},
-     .exit_code = 2},
-    {.name = "MoreServersThanRanks",
-     .message = absl::StrCat("@/trainer.textproto:9:43: expected fewer than the ranks, which are "
-                             "2, ",
-                             kNone, "9999999999; lower servers or start more ranks"),
-     .trainer = {"steps: 4", "steps: 4 distributed { sync: BSP servers: 9999999999 }"},
-     .ranks = {2}},
+     .arguments = {"--sync=bsp", "--servers=2", "--ranks=2"}},
     {.name = "MoreWorkersThanSamples",
      .message = "--batch=2: batch 2 is smaller than the 3 ranks that train; each rank needs a "
                 "sample: raise batch or start fewer ranks",
-     .arguments = {"--sync=bsp", "--servers=1", "--ranks=4", "--batch=2"},
-     .exit_code = 2},
+     .arguments = {"--sync=bsp", "--servers=1", "--ranks=4", "--batch=2"}},
     {.name = "StaleServerOf16BitsWithAScale",
      .message = "--sync=ssp: parameter server, ssp 2: gradients that a rank clips "
                 "or skips itself travel without the loss's scale, in which those of F16 would be "
                 "lost; BF16, bsp and loss_scale.fixed lose none; train with sync allreduce "
                 "(shard_optimizer shares out the same)",
      .arguments = {"--sync=ssp", "--staleness=2", "--precision=F16", "--ranks=2",
-                   "--set=loss_scale.dynamic.initial=8"},
-     .exit_code = 2},
+                   "--set=loss_scale.dynamic.initial=8"}},
     {.name = "NoStallTimeout",
      .message = "--stall_timeout_s=0: expected 1 to 1000000",
-     .arguments = {"--sync=bsp", "--ranks=2", "--stall_timeout_s=0"},
-     .exit_code = 2},
+     .arguments = {"--sync=bsp", "--ranks=2", "--stall_timeout_s=0"}},
 };
 
 // Three weights are all that trains.
@@ -114,8 +94,7 @@ const BadInput kNets[] = {
      .message = "--servers=4: expected so few that each owns some of the 3 "
                 "elements of gradient buckets, got 4; lower servers to 3",
      .arguments = {"--sync=bsp", "--servers=4", "--ranks=5"},
-     .net = kThreeWeights,
-     .exit_code = 2},
+     .net = kThreeWeights},
     {.name = "LazyTable",
      .message = "--sync=bsp: parameter server, bsp: \"token.weight\" is lazy, and "
                 "owners update whole tables; train with sync allreduce (shard_optimizer shares "
@@ -125,8 +104,7 @@ const BadInput kNets[] = {
              "layer { name: \"token\" input: \"label\" embedding { vocabulary: 3 width: 144 lazy: "
              "true } }\n"
              "layer { name: \"sum\" input: \"flat\" input: \"token\" add {} }\n"
-             "layer { name: \"fc\" dense { outputs: 3 } }"},
-     .exit_code = 2},
+             "layer { name: \"fc\" dense { outputs: 3 } }"}},
     {.name = "ServersOfStatistics",
      .message = "--sync=bsp: parameter server, bsp, 1 rank only serves: with "
                 "servers no rank waits for others' statistics, as \"norm\" does; train with sync "
@@ -134,8 +112,7 @@ const BadInput kNets[] = {
      .arguments = {"--sync=bsp", "--servers=1", "--ranks=3"},
      .net = {"layer { name: \"flat\" flatten {} }",
              "layer { name: \"norm\" batch_norm { synchronised: true } } layer { name: \"flat\" "
-             "flatten {} }"},
-     .exit_code = 2},
+             "flatten {} }"}},
 };
 
 // @/parts: the run of three ranks of a server, whose last checkpoint is step 4's.
@@ -164,7 +141,13 @@ std::vector<std::string> Resume(const std::string& more) {
   return arguments;
 }
 
-const BadInput kCheckpoints[] = {
+const BadInput kFiles[] = {
+    {.name = "MoreServersThanRanks",
+     .message = absl::StrCat("@/trainer.textproto:9:43: expected fewer than the ranks, which are "
+                             "2, ",
+                             kNone, "9999999999; lower servers or start more ranks"),
+     .trainer = {"steps: 4", "steps: 4 distributed { sync: BSP servers: 9999999999 }"},
+     .ranks = {2}},
     {.name = "APartIsMissing",
      .message = absl::StrCat(kBroken, Part(2), ": missing; choose another --out to start anew"),
      .arguments = kResume,
@@ -197,9 +180,9 @@ const BadInput kCheckpoints[] = {
          }},
 };
 
-INSTANTIATE_TEST_SUITE_P(Flags, BadServerTest, testing::ValuesIn(kFlags), NameOf);
-INSTANTIATE_TEST_SUITE_P(Nets, BadServerTest, testing::ValuesIn(kNets), NameOf);
-INSTANTIATE_TEST_SUITE_P(Checkpoints, BadServerTest, testing::ValuesIn(kCheckpoints), NameOf);
+INSTANTIATE_TEST_SUITE_P(Flags, BadServerTest, testing::ValuesIn(OfFlags(kFlags)), NameOf);
+INSTANTIATE_TEST_SUITE_P(Nets, BadServerTest, testing::ValuesIn(OfFlags(kNets)), NameOf);
+INSTANTIATE_TEST_SUITE_P(Files, BadServerTest, testing::ValuesIn(kFiles), NameOf);
 
 // Ranks that were started with different commands or files: rank 2 has `arguments` beside.
 TEST(BadRanks, AreNamedWithWhatDiffers) {
