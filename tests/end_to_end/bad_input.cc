@@ -66,14 +66,19 @@ void WriteFolder(const std::string& folder) {
   WriteTrainer(folder, kNet, {.rest = "batch: 4 steps: 4"});
 }
 
-std::vector<std::string> Command(const BadInput& input, const std::string& folder) {
+ToolResult RunIn(const std::string& folder, const std::string& tool,
+                 const std::vector<std::string>& arguments, const ToolOptions& options = {}) {
+  const bool has_trainer = tool == "train" || tool == "evaluate";
   std::vector<std::string> command;
-  const bool trains = input.tool == "train";
-  if (trains || input.tool == "evaluate") command.push_back("--trainer=@/trainer.textproto");
-  if (trains) command.push_back("--out=@/out");
-  command.insert(command.end(), input.arguments.begin(), input.arguments.end());
-  for (std::string& argument : command) argument = InFolder(argument, folder);
-  return command;
+  const auto begin_rank = [&] {
+    if (has_trainer) command.push_back("--trainer=" + folder + "/trainer.textproto");
+  };
+  begin_rank();
+  for (const std::string& argument : arguments) {
+    command.push_back(InFolder(argument, folder));
+    if (argument == ":") begin_rank();
+  }
+  return RunTool(tool, command, options);
 }
 
 // The lines with which the tool itself, not mpirun, says what is wrong.
@@ -99,17 +104,21 @@ void PrintTo(const BadInput& input, std::ostream* out) { *out << input.name; }
 
 std::string NameOf(const testing::TestParamInfo<BadInput>& info) { return info.param.name; }
 
-void CopyGoodFolder(const std::string& folder) {
+GoodFolder::GoodFolder() {
   // One run serves all tests of a binary.
   static const std::unique_ptr<TempFolder> good = [] {
     auto made = std::make_unique<TempFolder>();
     WriteFolder(made->path());
-    const ToolResult result = RunTool(
-        "train", Command({.arguments = {"--out=@/run", "--checkpoint_every=2"}}, made->path()));
+    const ToolResult result = RunIn(made->path(), "train", {"--out=@/run", "--checkpoint_every=2"});
     EXPECT_EQ(result.exit_code, 0) << result.ToString();
     return made;
   }();
-  fs::copy(good->path(), folder, fs::copy_options::recursive);
+  fs::copy(good->path(), path(), fs::copy_options::recursive);
+}
+
+ToolResult GoodFolder::Run(const std::string& tool, const std::vector<std::string>& arguments,
+                           const ToolOptions& options) const {
+  return RunIn(path(), tool, arguments, options);
 }
 
 void ExpectMessage(const ToolResult& result, std::string message) {
@@ -124,17 +133,17 @@ void ExpectMessage(const ToolResult& result, std::string message) {
 }
 
 void ExpectOneMessage(const BadInput& input) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
+  const GoodFolder folder;
   if (!input.net.from.empty()) Apply(input.net, folder / "net.textproto");
   if (!input.trainer.from.empty()) Apply(input.trainer, folder / "trainer.textproto");
   if (input.prepare) input.prepare(folder.path());
   const std::map<std::string, std::string> before = Snapshot(folder.path());
+  std::vector<std::string> arguments = input.arguments;
+  if (input.tool == "train") arguments.insert(arguments.begin(), "--out=@/out");
 
   for (const int ranks : input.ranks) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
-    const ToolResult result =
-        RunTool(input.tool, Command(input, folder.path()), {.ranks = ranks, .env = input.env});
+    const ToolResult result = folder.Run(input.tool, arguments, {.ranks = ranks, .env = input.env});
     EXPECT_FALSE(result.timed_out);
     EXPECT_EQ(result.exit_code, input.exit_code) << result.ToString();
     ExpectMessage(result, InFolder(input.message, folder.path()));

@@ -23,9 +23,19 @@ struct Edit {
   std::string from = {}, to = {};
 };
 
-// '@' in arguments and in the message stands for the test's folder, which holds train-images.idx,
-// train-labels.idx, test-..., net.textproto, trainer.textproto, and run/, the --out of a good run
-// with the checkpoints of steps 2 and 4.
+// Holds train-images.idx, train-labels.idx, test-..., net.textproto, trainer.textproto, and run/,
+// the
+// --out of a good run with the checkpoints of steps 2 and 4.
+class GoodFolder : public TempFolder {
+ public:
+  GoodFolder();
+  // Runs train or evaluate with its trainer, which any argument may replace, or export.  '@' in an
+  // argument stands for the folder.
+  ToolResult Run(const std::string& tool, const std::vector<std::string>& arguments,
+                 const ToolOptions& options = {}) const;
+};
+
+// '@' in arguments and in the message stands for the test's folder, which is a GoodFolder.
 struct BadInput {
   std::string name = {};
   std::string message = {};  // what follows "error: "; all of it, or up to "..."
@@ -45,9 +55,6 @@ std::vector<BadInput> OfFlags(std::span<const BadInput> inputs);
 
 void PrintTo(const BadInput& input, std::ostream* out);
 std::string NameOf(const testing::TestParamInfo<BadInput>& info);
-
-// Copies a folder as described above to `folder`.
-void CopyGoodFolder(const std::string& folder);
 
 // Runs the tool as the case says and expects what has to come of it.
 void ExpectOneMessage(const BadInput& input);

@@ -293,10 +293,8 @@ TEST(Train, WithoutAnyFlag) {
 }
 
 TEST(Train, ResumesWithoutOut) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
-  const ToolResult result =
-      RunTool("train", {"--trainer=" + folder / "trainer.textproto", "--resume=latest"});
+  const GoodFolder folder;
+  const ToolResult result = folder.Run("train", {"--resume=latest"});
   EXPECT_EQ(result.exit_code, 2);
   ExpectMessage(result, "--resume=latest needs --out, the folder to resume in");
 }
@@ -310,26 +308,20 @@ TEST(Train, WrongFlagsAreOfNoRank) {
 
 // It has none where it cannot begin.
 TEST(Train, SaysItsOutputOnceAllIsChecked) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
-  const std::string trainer = "--trainer=" + folder / "trainer.textproto";
-  for (const char* wrong : {"--weights=none", "--resume=none", "--out="}) {
-    std::vector<std::string> arguments = {trainer, wrong};
-    if (arguments.back() == "--out=") arguments.back() += folder / "run";
-    const ToolResult result = RunTool("train", arguments);
+  const GoodFolder folder;
+  for (const char* wrong : {"--weights=none", "--resume=none", "--out=@/run"}) {
+    const ToolResult result = folder.Run("train", {wrong});
     EXPECT_EQ(result.exit_code, 1) << result.ToString();
     EXPECT_FALSE(absl::StrContains(result.out, "output in ")) << result.ToString();
   }
-  const ToolResult good = RunTool("train", {trainer, "--out=" + folder / "out"});
+  const ToolResult good = folder.Run("train", {"--out=@/out"});
   EXPECT_TRUE(absl::StrContains(good.out, "\noutput in " + folder / "out\n")) << good.ToString();
 }
 
 TEST(Evaluate, SaysHowLessMemoryWouldDo) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
+  const GoodFolder folder;
   const ToolResult result =
-      RunTool("evaluate", {"--trainer=" + folder / "trainer.textproto",
-                           "--weights=" + folder / "run", "--device=sim", "--device_memory=1K"});
+      folder.Run("evaluate", {"--weights=@/run", "--device=sim", "--device_memory=1K"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_TRUE(result.err.ends_with("; lower test_batch, which is 4 (--set test_batch=...)\n"))
       << result.err;

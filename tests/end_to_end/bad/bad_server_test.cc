@@ -186,8 +186,7 @@ INSTANTIATE_TEST_SUITE_P(Files, BadServerTest, testing::ValuesIn(kFiles), NameOf
 
 // Ranks that were started with different commands or files: rank 2 has `arguments` beside.
 TEST(BadRanks, AreNamedWithWhatDiffers) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
+  const GoodFolder folder;
   fs::create_directory(folder / "b");
   for (const char* file : {"net.textproto", "trainer.textproto", "train-images.idx",
                            "train-labels.idx", "test-images.idx", "test-labels.idx"}) {
@@ -196,7 +195,6 @@ TEST(BadRanks, AreNamedWithWhatDiffers) {
   std::string images = ReadBytes(folder / "b/train-images.idx");
   images.back() ^= 1;
   WriteBytes(folder / "b/train-images.idx", images);
-  const std::string elsewhere = "--trainer=" + folder / "b/trainer.textproto";
   const std::string trainer = "the trainer file with its overrides", command = "the command";
   const std::string data = "the training data";  // whose digests are each time others
   const struct {
@@ -207,7 +205,7 @@ TEST(BadRanks, AreNamedWithWhatDiffers) {
       {{"--set=net.layer.fc.dense.outputs=5"},
        "the net file with its overrides",
        "expected \"outputs: 3\", got \"outputs: 5\""},
-      {{elsewhere}, data, "expected ..."},
+      {{"--trainer=@/b/trainer.textproto"}, data, "expected ..."},
       {{"--plan"}, command, "expected \"no --plan\", got \"--plan\""},
       {{"--staleness=2", "--sync=ssp"}, command, "expected \"--sync=bsp\", got \"--sync=ssp\""},
       {{"--device=sim"}, command, "expected \"--device=cpu\", got \"--device=sim\""},
@@ -218,13 +216,10 @@ TEST(BadRanks, AreNamedWithWhatDiffers) {
   for (const auto& differs : kRanks) {
     // Commands are compared as one text.
     if (kSanitized && differs.what == command && differs.arguments[0] != "--device=sim") continue;
-    const std::vector<std::string> common = {"--trainer=" + folder / "trainer.textproto",
-                                             "--out=" + folder / "out", "--sync=bsp", "--seed=5"};
-    std::vector<std::string> arguments = common;
-    arguments.push_back(":");
-    arguments.insert(arguments.end(), common.begin(), common.end());
+    std::vector<std::string> arguments = {"--out=@/out", "--sync=bsp", "--seed=5", ":",
+                                          "--out=@/out", "--sync=bsp", "--seed=5"};
     arguments.insert(arguments.end(), differs.arguments.begin(), differs.arguments.end());
-    const ToolResult result = RunTool("train", arguments, {.ranks = 2});
+    const ToolResult result = folder.Run("train", arguments, {.ranks = 2});
     EXPECT_EQ(result.exit_code, 1) << result.ToString();
     ExpectMessage(result, absl::StrCat(differs.what,
                                        ": rank 2 is the first that differs from rank "

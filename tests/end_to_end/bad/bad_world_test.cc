@@ -26,17 +26,14 @@ namespace fs = std::filesystem;
 
 // A limit on the size of files stands for a full disk: state.pb fits, the weights do not.
 TEST(Train, ADiskThatIsFullLeavesTheOldCheckpoint) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
+  const GoodFolder folder;
   const std::string before = ReadBytes(folder / "run/checkpoints/step_00000004/state.pb");
   constexpr rlim_t kMostBytes = 1800;  // the weights take 1900 and a header
   rlimit limit;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
   const rlimit small = {kMostBytes, limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);  // the tool inherits it
-  const ToolResult result =
-      RunTool("train", {"--trainer=" + folder / "trainer.textproto", "--out=" + folder / "run",
-                        "--resume=latest", "--steps=6"});
+  const ToolResult result = folder.Run("train", {"--out=@/run", "--resume=latest", "--steps=6"});
   setrlimit(RLIMIT_FSIZE, &limit);
 
   EXPECT_EQ(result.exit_code, 1) << result.ToString();
@@ -66,8 +63,7 @@ Shelled Shell(const std::string& folder, const std::string& tool, const std::str
 }
 
 TEST(Tools, SayThatTheirOutputIsLost) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
+  const GoodFolder folder;
   const struct {
     const char *tool, *arguments;
   } kRuns[] = {{"train", "--trainer=@/trainer.textproto --out=@/out"},
@@ -83,8 +79,7 @@ TEST(Tools, SayThatTheirOutputIsLost) {
 
 // Else the first files opened would be taken for standard output and error.
 TEST(Tools, ClosedDescriptorsAreNotGivenToFiles) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
+  const GoodFolder folder;
   const Shelled result =
       Shell(folder.path(), "train", "--trainer=@/trainer.textproto --out=@/out", "<&- >&- 2>&-");
   EXPECT_EQ(result.exit_code, 1);  // the digest is lost
@@ -97,33 +92,26 @@ TEST(Tools, ClosedDescriptorsAreNotGivenToFiles) {
 }
 
 TEST(Evaluate, NamesWeightsThatTheNetLacks) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
+  const GoodFolder folder;
   const auto weights =
       TensorFile::Read(folder / "run/checkpoints/step_00000004/weights.safetensors");
   ASSERT_TRUE(weights.ok());
   std::vector<NamedTensor> tensors = weights->tensors();
   tensors.push_back({"head.bias", tensors[0].tensor});
   ASSERT_TRUE(WriteSafetensors(folder / "more.safetensors", tensors).ok());
-  const std::string trainer = "--trainer=" + folder / "trainer.textproto";
-  const std::string from = "--weights=" + folder / "more.safetensors";
   const std::string warning = absl::StrCat("warning: ", folder / "more.safetensors",
                                            ": the net has no parameter for \"head.bias\"\n");
-  const ToolResult evaluate = RunTool("evaluate", {trainer, from});
+  const ToolResult evaluate = folder.Run("evaluate", {"--weights=@/more.safetensors"});
   EXPECT_EQ(evaluate.exit_code, 0);
   EXPECT_EQ(Unwrapped(evaluate.err), warning);
 }
 
 TEST(Evaluate, RefusesOtherWeightsOnARank) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
-  const std::string trainer = "--trainer=" + folder / "trainer.textproto";
-  const auto weights = [&](const char* step) {
-    return absl::StrCat("--weights=", folder / "run/checkpoints/", step);
-  };
-  const ToolResult result = RunTool(
-      "evaluate", {trainer, weights("step_00000002"), ":", trainer, weights("step_00000004")},
-      {.ranks = 2});
+  const GoodFolder folder;
+  const ToolResult result = folder.Run("evaluate",
+                                       {"--weights=@/run/checkpoints/step_00000002", ":",
+                                        "--weights=@/run/checkpoints/step_00000004"},
+                                       {.ranks = 2});
   EXPECT_EQ(result.exit_code, 1) << result.ToString();
   EXPECT_NE(result.err.find("error: the weights: rank 2 is the first that differs"),
             std::string::npos)
@@ -132,16 +120,13 @@ TEST(Evaluate, RefusesOtherWeightsOnARank) {
 
 // The last rank cannot write in its folder, so what the others' has does not come there.
 TEST(Train, AllRanksGoOnOrBegin) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
+  const GoodFolder folder;
   fs::create_directory(folder / "other");
   WriteBytes(folder / "other/run", "");
-  const std::string trainer = "--trainer=" + folder / "trainer.textproto";
-  const ToolResult result =
-      RunTool("train",
-              {trainer, "--resume=auto", "--steps=6", "--out=run", ":", trainer, "--resume=auto",
-               "--steps=6", "--out=run"},
-              {.ranks = 2, .folder = folder.path(), .other_folder = folder / "other"});
+  const ToolResult result = folder.Run(
+      "train",
+      {"--resume=auto", "--steps=6", "--out=run", ":", "--resume=auto", "--steps=6", "--out=run"},
+      {.ranks = 2, .folder = folder.path(), .other_folder = folder / "other"});
   EXPECT_EQ(result.exit_code, 1) << result.ToString();
   EXPECT_NE(result.err.find("error: whether there is a checkpoint to resume from: rank 2 is the "
                             "first that differs"),
@@ -151,14 +136,12 @@ TEST(Train, AllRanksGoOnOrBegin) {
 
 // A new run beside an earlier one's metrics.
 TEST(Train, KeepsAnEarlierRunsMetrics) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
+  const GoodFolder folder;
   fs::remove_all(folder / "run/checkpoints");
   const std::string before = ReadBytes(folder / "run/metrics.jsonl");
   for (const char* kept : {"metrics.1.jsonl", "metrics.2.jsonl"}) {
     fs::remove_all(folder / "run/checkpoints");
-    const ToolResult result =
-        RunTool("train", {"--trainer=" + folder / "trainer.textproto", "--out=" + folder / "run"});
+    const ToolResult result = folder.Run("train", {"--out=@/run"});
     EXPECT_EQ(result.exit_code, 0) << result.ToString();
     EXPECT_NE(result.out.find(absl::StrCat("the metrics of an earlier run are now in ",
                                            folder / "run/" + kept)),
@@ -169,14 +152,12 @@ TEST(Train, KeepsAnEarlierRunsMetrics) {
 }
 
 TEST(Train, AnOldCheckpointThatCannotBeDeletedStays) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
+  const GoodFolder folder;
   // Its name leaves no room for that of what is about to be removed.
   const std::string old = "run/checkpoints/step_" + std::string(249, '0') + "1";
   fs::create_directory(folder / old);
-  const ToolResult result =
-      RunTool("train", {"--trainer=" + folder / "trainer.textproto", "--out=" + folder / "run",
-                        "--resume=latest", "--steps=6", "--set=keep_checkpoints=1"});
+  const ToolResult result = folder.Run(
+      "train", {"--out=@/run", "--resume=latest", "--steps=6", "--set=keep_checkpoints=1"});
   EXPECT_EQ(result.exit_code, 0) << result.ToString();
   EXPECT_NE(result.out.find("warning: an old checkpoint stays: cannot remove"), std::string::npos)
       << result.ToString();
@@ -184,8 +165,7 @@ TEST(Train, AnOldCheckpointThatCannotBeDeletedStays) {
 }
 
 TEST(Train, AnOutputFolderThatGoesAwayIsAnError) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
+  const GoodFolder folder;
   Tool tool("train", {"--trainer=" + folder / "trainer.textproto", "--out=" + folder / "out",
                       "--steps=1000000", "--checkpoint_every=1000000"});
   const auto await = [&](const std::function<bool()>& holds) {
@@ -207,8 +187,7 @@ TEST(Train, AnOutputFolderThatGoesAwayIsAnError) {
 
 // train | head -1
 TEST(Train, AReaderThatGoesAwayStopsItWithACheckpoint) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
+  const GoodFolder folder;
   const std::string command = absl::StrCat(
       "exec tools/train --trainer=", folder / "trainer.textproto",
       " --steps=1000000 --checkpoint_every=1000000 --out=", folder / "out", " 2>", folder / "err");

@@ -12,13 +12,8 @@ namespace {
 
 // For a script, with the same bytes as for a person; a switch that nothing reads is a mistake.
 TEST(Plan, AsJson) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
-  const auto run = [&](std::vector<std::string> more) {
-    more.push_back("--trainer=" + folder / "trainer.textproto");
-    return RunTool("train", more);
-  };
-  const ToolResult result = run({"--plan", "--json", "--ranks=2"});
+  const GoodFolder folder;
+  const ToolResult result = folder.Run("train", {"--plan", "--json", "--ranks=2"});
   const auto plan = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(plan.is_object()) << result.ToString();
   EXPECT_EQ(plan["ranks"].get<int>(), 2);
@@ -31,18 +26,16 @@ TEST(Plan, AsJson) {
                                                         plan["bytes"]["gradients"].get<int64_t>() +
                                                         plan["bytes"]["exchange"].get<int64_t>());
   EXPECT_TRUE(plan["paged_seconds"].is_null());
-  EXPECT_EQ(run({"--json"}).err, "error: --json needs --plan\n");
-  EXPECT_EQ(run({"--verbose"}).err, "error: --verbose needs --plan\n");
+  EXPECT_EQ(folder.Run("train", {"--json"}).err, "error: --json needs --plan\n");
+  EXPECT_EQ(folder.Run("train", {"--verbose"}).err, "error: --verbose needs --plan\n");
 }
 
 // Shapes are the net's.
 TEST(Plan, WithoutData) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
-  const std::string trainer = "--trainer=" + folder / "trainer.textproto";
-  const ToolResult with = RunTool("train", {trainer, "--plan", "--json"});
+  const GoodFolder folder;
+  const ToolResult with = folder.Run("train", {"--plan", "--json"});
   std::filesystem::remove(folder / "train-images.idx");
-  const ToolResult without = RunTool("train", {trainer, "--plan", "--json"});
+  const ToolResult without = folder.Run("train", {"--plan", "--json"});
   const auto a = nlohmann::json::parse(with.out, nullptr, /*allow_exceptions=*/false);
   const auto b = nlohmann::json::parse(without.out, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(a.is_object() && b.is_object()) << with.ToString() << without.ToString();
@@ -52,7 +45,7 @@ TEST(Plan, WithoutData) {
   EXPECT_TRUE(b["samples"].is_null());
   EXPECT_TRUE(absl::StrContains(b["notes"].dump(), "planned without data, by the net's inputs: "))
       << b["notes"];
-  const ToolResult trains = RunTool("train", {trainer, "--out=" + folder / "out"});
+  const ToolResult trains = folder.Run("train", {"--out=@/out"});
   EXPECT_EQ(trains.exit_code, 1);
   EXPECT_TRUE(trains.err.ends_with(
       absl::StrCat("cannot open ", folder / "train-images.idx", ": No such file or directory\n")))
@@ -61,34 +54,31 @@ TEST(Plan, WithoutData) {
 
 // What a run would find wrong before its first step, in the same words.
 TEST(Plan, FailsAsARunWould) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
-  const std::string out = "--out=" + folder / "out", run = folder / "run";
+  const GoodFolder folder;
+  const std::string out = "--out=@/out", weights = "--weights=@/run";
   const std::string wide = "--set=net.layer.fc.dense.outputs=7";
   const std::vector<std::string> arguments[] = {
-      {out, "--weights=" + folder / "none"},
-      {out, "--weights=" + folder / "trainer.textproto"},
-      {out, "--weights=" + run, wide},
-      {out, "--weights=" + run, "--weights_map=fc"},
-      {out, "--weights=" + run, "--weights_map=fcx=fc"},
+      {out, "--weights=@/none"},
+      {out, "--weights=@/trainer.textproto"},
+      {out, weights, wide},
+      {out, weights, "--weights_map=fc"},
+      {out, weights, "--weights_map=fcx=fc"},
       {out, "--weights_map=fc="},
-      {out, "--weights=" + run, "--resume=latest"},
+      {out, weights, "--resume=latest"},
       {out, "--resume=latest"},
-      {out, "--resume=" + run},
-      {"--out=" + run},
-      {"--out=" + run, "--resume=latest", wide},
-      {"--out=" + run, "--resume=latest", "--seed=99"},
-      {"--out=" + run, "--resume=latest", "--steps=3"},
-      {"--out=" + run, "--resume=" + run + "/checkpoints/step_00000002"},
+      {out, "--resume=@/run"},
+      {"--out=@/run"},
+      {"--out=@/run", "--resume=latest", wide},
+      {"--out=@/run", "--resume=latest", "--seed=99"},
+      {"--out=@/run", "--resume=latest", "--steps=3"},
+      {"--out=@/run", "--resume=@/run/checkpoints/step_00000002"},
       {out, "--device=sim", "--device_memory=4M", "--host_memory=400K",
-       "--set=net.layer.fc.dense.outputs=3000", "--page_folder=" + folder / "none"},
+       "--set=net.layer.fc.dense.outputs=3000", "--page_folder=@/none"},
   };
   for (const auto& of_case : arguments) {
-    std::vector<std::string> both = of_case;
-    both.push_back("--trainer=" + folder / "trainer.textproto");
-    const ToolResult trains = RunTool("train", both);
-    both.push_back("--plan");
-    const ToolResult plans = RunTool("train", both);
+    std::vector<std::string> planned = of_case;
+    planned.push_back("--plan");
+    const ToolResult trains = folder.Run("train", of_case), plans = folder.Run("train", planned);
     EXPECT_NE(plans.exit_code, 0) << plans.ToString();
     EXPECT_EQ(plans.exit_code, trains.exit_code) << trains.ToString();
     EXPECT_EQ(plans.err, trains.err);
@@ -97,22 +87,17 @@ TEST(Plan, FailsAsARunWould) {
 }
 
 TEST(Plan, SaysWhereItStarts) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
-  const auto plan = [&](std::vector<std::string> more) {
-    more.insert(more.end(), {"--trainer=" + folder / "trainer.textproto", "--plan"});
-    return RunTool("train", more);
-  };
-  EXPECT_TRUE(absl::StrContains(plan({"--out=" + folder / "run", "--resume=latest"}).out,
-                                "goes on from step 4 of"));
-  EXPECT_TRUE(absl::StrContains(plan({"--weights=" + folder / "run"}).out, "starts from "));
+  const GoodFolder folder;
+  EXPECT_TRUE(
+      absl::StrContains(folder.Run("train", {"--plan", "--out=@/run", "--resume=latest"}).out,
+                        "goes on from step 4 of"));
+  EXPECT_TRUE(
+      absl::StrContains(folder.Run("train", {"--plan", "--weights=@/run"}).out, "starts from "));
 }
 
 TEST(Plan, EndsWithWhatIsLikelyAMistake) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
-  const ToolResult result = RunTool("train", {"--trainer=" + folder / "trainer.textproto", "--plan",
-                                              "--set=learning_rate.base=20"});
+  const GoodFolder folder;
+  const ToolResult result = folder.Run("train", {"--plan", "--set=learning_rate.base=20"});
   EXPECT_EQ(result.exit_code, 0) << result.ToString();
   EXPECT_TRUE(result.out.ends_with(
       "\nwarning: --set learning_rate.base=20: learning_rate.base: with sgd rates are\n"
