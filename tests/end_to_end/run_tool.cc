@@ -195,6 +195,14 @@ double Tool::Seconds() const { return Now() - start_s_; }
 
 bool Tool::Running() { return !Ended(0); }
 
+bool Tool::Await(const std::function<bool()>& holds) {
+  while (!holds()) {
+    if (!Running()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
 bool Tool::Ended(double deadline_s) {
   while (pid_ != 0) {
     rusage used = {};

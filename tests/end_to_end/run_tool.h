@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -48,6 +49,8 @@ class Tool {
   // Blocks until it ends, at most options.timeout_s after its start.  Once.
   ToolResult Wait();
   bool Running();
+  // Blocks until `holds`.  False if the tool ends first.
+  bool Await(const std::function<bool()>& holds);
   // To the tool, or to mpirun.
   void Signal(int signal);
   // Of the tool, or of mpirun; 0 once it has ended.

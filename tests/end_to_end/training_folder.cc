@@ -4,12 +4,10 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <regex>
-#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -62,14 +60,20 @@ void TrainingFolder::TrainAndKill(const std::string& out, int64_t step,
   for (bool through = true; through;) {
     std::filesystem::remove_all(folder_ / out);
     Tool tool("train", TrainArguments(out, more));
-    while (NewestCheckpoint(out) < step && tool.Running()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    AwaitCheckpoint(tool, out, step);
     tool.Signal(SIGKILL);
     const ToolResult result = tool.Wait();
     through = result.exit_code == 0;
     EXPECT_TRUE(through || result.exit_code == 128 + SIGKILL) << result.ToString();
   }
+}
+
+bool TrainingFolder::AwaitCheckpoint(Tool& tool, const std::string& out, int64_t step) const {
+  return tool.Await([&] { return NewestCheckpoint(out) >= step; });
+}
+
+bool TrainingFolder::AwaitMetrics(Tool& tool, const std::string& out) const {
+  return tool.Await([&] { return std::filesystem::exists(folder_ / out + "/metrics.jsonl"); });
 }
 
 std::string TrainingFolder::Evaluate(const std::string& weights,

@@ -29,6 +29,10 @@ class TrainingFolder {
   // killed is made again.
   void TrainAndKill(const std::string& out, int64_t step,
                     const std::vector<std::string>& more = {}) const;
+  // Block until the run has saved a step of `step` or later, or has told of its first one.  False
+  // if it ends before.
+  bool AwaitCheckpoint(Tool& tool, const std::string& out, int64_t step) const;
+  bool AwaitMetrics(Tool& tool, const std::string& out) const;
   // The lines `test METRIC VALUE` of evaluate.
   std::string Evaluate(const std::string& weights, const std::vector<std::string>& more = {},
                        const ToolOptions& options = {}) const;

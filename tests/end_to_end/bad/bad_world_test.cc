@@ -4,13 +4,11 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -168,12 +166,9 @@ TEST(Train, AnOutputFolderThatGoesAwayIsAnError) {
   const GoodFolder folder;
   Tool tool("train", {"--trainer=" + folder / "trainer.textproto", "--out=" + folder / "out",
                       "--steps=1000000", "--checkpoint_every=1000000"});
-  const auto await = [&](const std::function<bool()>& holds) {
-    while (tool.Running() && !holds()) usleep(1000);
-  };
-  await([&] { return fs::exists(folder / "out/metrics.jsonl"); });
+  tool.Await([&] { return fs::exists(folder / "out/metrics.jsonl"); });
   tool.Signal(SIGUSR1);
-  await([&] { return absl::StrContains(tool.Out(), "checkpoint of step "); });
+  tool.Await([&] { return absl::StrContains(tool.Out(), "checkpoint of step "); });
   fs::rename(folder / "out", folder / "moved");
   tool.Signal(SIGUSR1);
   const ToolResult result = tool.Wait();

@@ -5,11 +5,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <regex>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "tests/end_to_end/bad_input.h"
@@ -125,13 +123,9 @@ std::string PageFileOf(pid_t process, const std::string& folder) {
 TEST_F(PagingToDisk, AFlippedBitEndsTheRunAndLeavesTheCheckpoint) {
   const std::string folder = fs::canonical(folder_ / "");
   Tool run("train", folder_.TrainArguments("out", OnDisk({"--steps=1000000"})));
-  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
-  while (run.Running() && run.Out().find("step 3") == std::string::npos &&
-         !fs::exists(folder_ / "out/metrics.jsonl")) {
-    pause();
-  }
+  folder_.AwaitMetrics(run, "out");
   run.Signal(SIGUSR1);
-  while (run.Running() && folder_.NewestCheckpoint("out") == 0) pause();
+  folder_.AwaitCheckpoint(run, "out", 1);
   ASSERT_TRUE(run.Running()) << run.Wait().ToString();
   const int fd = open(PageFileOf(run.Pid(), folder).c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_GE(fd, 0) << "no page file in " << folder;

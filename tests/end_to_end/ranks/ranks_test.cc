@@ -10,7 +10,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -198,9 +197,7 @@ TEST(Failure, ARankThatIsSilentEndsAllAndIsNamed) {
   const TrainingFolder folder(data);
   WriteTrainer(folder / "", MlpNetText(data), {.rest = "batch: 8 steps: 1000000"});
   Tool tool("train", folder.TrainArguments("out", {"--stall_timeout_s=5"}), {.ranks = 3});
-  while (!absl::StrContains(tool.Out(), "training ") && tool.Running()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  tool.Await([&] { return absl::StrContains(tool.Out(), "training "); });
   const pid_t silent = tool.PidOfRank(1);
   ASSERT_GT(silent, 0);
   kill(silent, SIGSTOP);

@@ -5,10 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <functional>
 #include <regex>
 #include <string>
 #include <vector>
@@ -299,12 +297,9 @@ TEST_F(Server, SavesAndStopsWhenAsked) {
       return arguments;
     };
     Tool tool("train", folder_.TrainArguments(out, until(100'000'000)));
-    const auto await = [&](const std::function<bool()>& holds) {
-      while (tool.Running() && !holds()) usleep(1000);
-    };
-    await([&] { return std::filesystem::exists(folder_ / out + "/metrics.jsonl"); });
+    folder_.AwaitMetrics(tool, out);
     tool.Signal(SIGUSR1);
-    await([&] { return folder_.NewestCheckpoint(out) > 0; });
+    folder_.AwaitCheckpoint(tool, out, 1);
     const int64_t saved = folder_.NewestCheckpoint(out);
     tool.Signal(SIGTERM);
     const ToolResult result = tool.Wait();

@@ -41,15 +41,6 @@ class Resume : public testing::Test {
  protected:
   Resume() { WriteTrainer(folder_ / "", ConvNetText(kData), kTrainer); }
 
-  // Blocks until a checkpoint of `step` or later is there.  False if the run ended first.
-  bool AwaitCheckpoint(Tool& tool, const std::string& out, int64_t step) {
-    while (folder_.NewestCheckpoint(out) < step) {
-      if (!tool.Running()) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return true;
-  }
-
   void ExpectStraight(const std::string& out, const std::string& straight) {
     EXPECT_EQ(folder_.MetricLines(out), folder_.MetricLines(straight));
     EXPECT_EQ(folder_.Metrics(out, "loss").size(), kSteps);  // and each step once
@@ -73,7 +64,7 @@ TEST_F(Resume, KilledAnywhere) {
       for (int64_t third = 0; third < 2; ++third) {  // two kills, then to the end
         const int64_t step = third * kSteps / 3 + 1 + static_cast<int64_t>(random_() % 20);
         Tool tool("train", folder_.TrainArguments(out, arguments));
-        ASSERT_TRUE(AwaitCheckpoint(tool, out, step)) << tool.Wait().ToString();
+        ASSERT_TRUE(folder_.AwaitCheckpoint(tool, out, step)) << tool.Wait().ToString();
         std::this_thread::sleep_for(std::chrono::microseconds(random_() % 10000));
         tool.Signal(SIGKILL);
         killed += tool.Wait().exit_code == 128 + SIGKILL;
@@ -98,11 +89,10 @@ TEST_F(Resume, WaitsForARunThatEndsAndSeesItsCheckpoint) {
     Tool tool("train",
               folder_.TrainArguments(out, {resumes ? "--resume=latest" : "--checkpoint_every=9"}));
     // By then it has looked for what to resume from, and is about to wait.
-    while (resumes ? !absl::StrContains(tool.Out(), "resumed at step 5")
-                   : !fs::exists(folder_ / (out + "/checkpoints"))) {
-      ASSERT_TRUE(tool.Running()) << tool.Wait().ToString();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    ASSERT_TRUE(tool.Await([&] {
+      return resumes ? absl::StrContains(tool.Out(), "resumed at step 5")
+                     : fs::exists(folder_ / (out + "/checkpoints"));
+    })) << tool.Wait().ToString();
     const std::string last = "/checkpoints/" + StepName(10);
     fs::copy(folder_ / ("ended" + last), folder_ / (out + last));
     lock.reset();
@@ -134,7 +124,7 @@ TEST_F(Resume, StoppedBySignal) {
     // Seldom saved at the step where the signal comes.
     Tool tool("train", folder_.TrainArguments(out, until(1'000'000, "--checkpoint_every=7")),
               {.ranks = stop.ranks, .env = {{"OMPI_MCA_odls_base_sigkill_timeout", "3"}}});
-    ASSERT_TRUE(AwaitCheckpoint(tool, out, 7)) << tool.Wait().ToString();
+    ASSERT_TRUE(folder_.AwaitCheckpoint(tool, out, 7)) << tool.Wait().ToString();
     if (stop.one_rank) {
       ASSERT_EQ(kill(tool.PidOfRank(1), stop.signal), 0);
     } else {
@@ -161,7 +151,7 @@ TEST_F(Resume, OtherSignalsStopWithACheckpoint) {
   for (const int signal : {SIGINT, SIGHUP, SIGUSR2, SIGXCPU, SIGQUIT, SIGALRM, SIGPWR}) {
     const std::string out = absl::StrCat("by", signal);
     Tool tool("train", folder_.TrainArguments(out, {"--steps=1000000", "--checkpoint_every=7"}));
-    ASSERT_TRUE(AwaitCheckpoint(tool, out, 7)) << tool.Wait().ToString();
+    ASSERT_TRUE(folder_.AwaitCheckpoint(tool, out, 7)) << tool.Wait().ToString();
     tool.Signal(signal);
     while (signal == SIGXCPU && tool.Running()) tool.Signal(signal);  // it comes again
     const ToolResult result = tool.Wait();
@@ -177,15 +167,13 @@ TEST_F(Resume, ASignalAsksForACheckpoint) {
   Tool tool("train",
             folder_.TrainArguments("asked", {"--steps=1000000", "--checkpoint_every=1000000"}),
             {.ranks = 2});
-  while (!fs::exists(folder_ / "asked/metrics.jsonl") && tool.Running()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  folder_.AwaitMetrics(tool, "asked");
   tool.Signal(SIGUSR1);
-  ASSERT_TRUE(AwaitCheckpoint(tool, "asked", 1)) << tool.Wait().ToString();
+  ASSERT_TRUE(folder_.AwaitCheckpoint(tool, "asked", 1)) << tool.Wait().ToString();
   const int64_t first = folder_.NewestCheckpoint("asked");
   EXPECT_TRUE(tool.Running());
   tool.Signal(SIGUSR1);
-  ASSERT_TRUE(AwaitCheckpoint(tool, "asked", first + 1)) << tool.Wait().ToString();
+  ASSERT_TRUE(folder_.AwaitCheckpoint(tool, "asked", first + 1)) << tool.Wait().ToString();
 }
 
 // A handler on a computing thread's stack would overwrite what a matrix product keeps there.
@@ -198,9 +186,7 @@ TEST(Signals, DoNotDisturbAProduct) {
                                          "--checkpoint_every=1000", "--set=keep_checkpoints=1"};
   const std::string digest = folder.Digest("left_alone", wide);
   Tool tool("train", folder.TrainArguments("disturbed", wide));
-  while (!fs::exists(folder / "disturbed/metrics.jsonl") && tool.Running()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  folder.AwaitMetrics(tool, "disturbed");
   while (tool.Running()) {
     tool.Signal(SIGUSR1);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
