@@ -263,6 +263,12 @@ ToolResult RunTool(const std::string& tool, const std::vector<std::string>& argu
   return Tool(tool, arguments, options).Wait();
 }
 
+std::vector<std::string> Joined(std::vector<std::string> flags,
+                                const std::vector<std::string>& more) {
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
 std::string Unwrapped(const std::string& text) {
   return absl::StrReplaceAll(text, {{"\n  ", " "}});
 }

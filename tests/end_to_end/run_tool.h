@@ -77,6 +77,10 @@ class Tool {
 ToolResult RunTool(const std::string& tool, const std::vector<std::string>& arguments,
                    const ToolOptions& options = {});
 
+// All of `flags` and then all of `more`, which win.
+std::vector<std::string> Joined(std::vector<std::string> flags,
+                                const std::vector<std::string>& more);
+
 // Lines that were too long for a terminal, whole again.
 std::string Unwrapped(const std::string& text);
 

@@ -28,6 +28,10 @@ std::vector<nlohmann::ordered_json> ReadLines(const std::string& path) {
 
 }  // namespace
 
+std::vector<std::string> OnSim(int64_t bytes, const std::vector<std::string>& more) {
+  return Joined(more, {"--device=sim", absl::StrCat("--device_memory=", bytes)});
+}
+
 TrainingFolder::TrainingFolder(const SyntheticData& data, int64_t test_samples) : data_(data) {
   WriteIdx(folder_.path(), "train", data);
   SyntheticData test = data;
@@ -39,10 +43,9 @@ TrainingFolder::TrainingFolder(const SyntheticData& data, int64_t test_samples) 
 
 std::vector<std::string> TrainingFolder::TrainArguments(
     const std::string& out, const std::vector<std::string>& more) const {
-  std::vector<std::string> arguments = {"--trainer=" + folder_ / "trainer.textproto",
-                                        "--out=" + folder_ / out, "--threads=1"};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+  return Joined(
+      {"--trainer=" + folder_ / "trainer.textproto", "--out=" + folder_ / out, "--threads=1"},
+      more);
 }
 
 ToolResult TrainingFolder::Train(const std::string& out, const std::vector<std::string>& more,
@@ -79,10 +82,11 @@ bool TrainingFolder::AwaitMetrics(Tool& tool, const std::string& out) const {
 std::string TrainingFolder::Evaluate(const std::string& weights,
                                      const std::vector<std::string>& more,
                                      const ToolOptions& options) const {
-  std::vector<std::string> arguments = {"--trainer=" + folder_ / "trainer.textproto",
-                                        "--weights=" + weights, "--threads=1"};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  const ToolResult result = RunTool("evaluate", arguments, options);
+  const ToolResult result = RunTool(
+      "evaluate",
+      Joined({"--trainer=" + folder_ / "trainer.textproto", "--weights=" + weights, "--threads=1"},
+             more),
+      options);
   EXPECT_EQ(result.exit_code, 0) << result.ToString();
   EXPECT_TRUE(absl::StartsWith(result.out, "test loss ")) << result.ToString();
   return result.out;

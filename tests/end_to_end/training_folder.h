@@ -9,6 +9,9 @@
 
 namespace gyre {
 
+// On a simulated device of so much memory.
+std::vector<std::string> OnSim(int64_t bytes, const std::vector<std::string>& more = {});
+
 class TrainingFolder {
  public:
   // Writes data sets "train" (of `data`) and "test" (likewise, of test_samples and another seed).

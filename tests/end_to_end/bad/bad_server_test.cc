@@ -122,10 +122,10 @@ std::string Part(int part) {
 
 void RunServer(const std::string& folder, const std::string& out,
                const std::vector<std::string>& more = {}) {
-  std::vector<std::string> arguments = {"--trainer=" + folder + "/trainer.textproto",
-                                        "--out=" + folder + out, "--ranks=3", "--sync=bsp"};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  const ToolResult result = RunTool("train", arguments);
+  const ToolResult result =
+      RunTool("train", Joined({"--trainer=" + folder + "/trainer.textproto",
+                               "--out=" + folder + out, "--ranks=3", "--sync=bsp"},
+                              more));
   ASSERT_EQ(result.exit_code, 0) << result.ToString();
 }
 
@@ -134,12 +134,6 @@ const std::vector<std::string> kResume = {"--out=@/parts", "--resume=latest", "-
 constexpr char kBroken[] =
     "--resume=latest: the only checkpoint in @/parts/checkpoints is broken: "
     "@/parts/checkpoints/step_00000004";
-
-std::vector<std::string> Resume(const std::string& more) {
-  std::vector<std::string> arguments = kResume;
-  arguments.push_back(more);
-  return arguments;
-}
 
 const BadInput kFiles[] = {
     {.name = "MoreServersThanRanks",
@@ -170,7 +164,7 @@ const BadInput kFiles[] = {
     {.name = "PartsOfAnotherOptimizer",
      .message = "@/parts/checkpoints/step_00000004: it holds no tensor "
                 "\"fc.weight.first_moment\", so it belongs to another net or optimizer",
-     .arguments = Resume("--trainer=@/adam.textproto"),
+     .arguments = Joined(kResume, {"--trainer=@/adam.textproto"}),
      .prepare =
          [](const std::string& folder) {
            RunServer(folder, "/parts");
@@ -216,10 +210,9 @@ TEST(BadRanks, AreNamedWithWhatDiffers) {
   for (const auto& differs : kRanks) {
     // Commands are compared as one text.
     if (kSanitized && differs.what == command && differs.arguments[0] != "--device=sim") continue;
-    std::vector<std::string> arguments = {"--out=@/out", "--sync=bsp", "--seed=5", ":",
-                                          "--out=@/out", "--sync=bsp", "--seed=5"};
-    arguments.insert(arguments.end(), differs.arguments.begin(), differs.arguments.end());
-    const ToolResult result = folder.Run("train", arguments, {.ranks = 2});
+    const std::vector<std::string> common = {"--out=@/out", "--sync=bsp", "--seed=5"};
+    const ToolResult result = folder.Run(
+        "train", Joined(Joined(Joined(common, {":"}), common), differs.arguments), {.ranks = 2});
     EXPECT_EQ(result.exit_code, 1) << result.ToString();
     ExpectMessage(result, absl::StrCat(differs.what,
                                        ": rank 2 is the first that differs from rank "

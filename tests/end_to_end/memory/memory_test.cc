@@ -28,9 +28,9 @@ class Memory : public testing::Test {
     }
     const ToolResult run = folder_.Train(absl::StrCat(wide), more);
     EXPECT_EQ(run.exit_code, 0) << run.ToString();
-    more.insert(more.end(), {"--plan", "--json"});
-    const auto plan = nlohmann::json::parse(folder_.Train("plan", more).out, nullptr,
-                                            /*allow_exceptions=*/false);
+    const auto plan =
+        nlohmann::json::parse(folder_.Train("plan", Joined(more, {"--plan", "--json"})).out,
+                              nullptr, /*allow_exceptions=*/false);
     EXPECT_TRUE(plan.is_object());
     if (!plan.is_object()) return {};
     const nlohmann::json& bytes = plan["bytes"];

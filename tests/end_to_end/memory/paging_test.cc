@@ -153,17 +153,14 @@ INSTANTIATE_TEST_SUITE_P(, Paging, testing::ValuesIn(kCases), Paging::Name);
 INSTANTIATE_TEST_SUITE_P(MemoryAlone, Paging, testing::ValuesIn(kCasesOfMemory), Paging::Name);
 INSTANTIATE_TEST_SUITE_P(, PagingToDisk, testing::ValuesIn(kCases), Paging::Name);
 
-std::vector<std::string> OnSim(int64_t bytes, std::vector<std::string> more = {}) {
+// With the flags of the case.
+std::vector<std::string> CaseOnSim(int64_t bytes, const std::vector<std::string>& more = {}) {
   const Case& of = Paging::GetParam();
-  more.insert(more.end(), of.flags.begin(), of.flags.end());
-  if (of.ranks > 1) more.push_back(absl::StrCat("--ranks=", of.ranks));
-  more.push_back("--device=sim");
-  more.push_back(absl::StrCat("--device_memory=", bytes));
-  return more;
+  return OnSim(bytes, Joined(Joined(more, of.flags), {absl::StrCat("--ranks=", of.ranks)}));
 }
 
 int64_t LeastDeviceMemory(const TrainingFolder& folder) {
-  return NumberIn(folder.Train("refused", OnSim(1)).err, kLeastDeviceMemory);
+  return NumberIn(folder.Train("refused", CaseOnSim(1)).err, kLeastDeviceMemory);
 }
 
 // test_batch: of 30, it is longer than several of training, and needs most memory.
@@ -178,11 +175,11 @@ TEST_P(Paging, ChangesNoBits) {
   const TrainingFolder folder(kData, kTestSamples);
   Write(folder, 30);
   const int64_t least = LeastDeviceMemory(folder);
-  const std::string expected = folder.Digest("resident", OnSim(int64_t{1} << 30));
-  EXPECT_EQ(folder.Digest("paged", OnSim(least)), expected);
+  const std::string expected = folder.Digest("resident", CaseOnSim(int64_t{1} << 30));
+  EXPECT_EQ(folder.Digest("paged", CaseOnSim(least)), expected);
   EXPECT_EQ(folder.Metrics("paged", "test_loss"), folder.Metrics("resident", "test_loss"));
-  folder.Digest("parted", OnSim(least, {"--steps=8"}));
-  EXPECT_EQ(folder.Digest("parted", OnSim(least + least / 5, {"--resume=latest"})), expected);
+  folder.Digest("parted", CaseOnSim(least, {"--steps=8"}));
+  EXPECT_EQ(folder.Digest("parted", CaseOnSim(least + least / 5, {"--resume=latest"})), expected);
   EXPECT_EQ(folder.Metrics("parted", "test_loss").back(),
             folder.Metrics("resident", "test_loss").back());
 }
@@ -192,18 +189,17 @@ TEST_P(PagingToDisk, ChangesNoBits) {
   const TrainingFolder folder(kData, kTestSamples);
   Write(folder, 6);
   const int64_t least = LeastDeviceMemory(folder);
-  const int64_t pages =
-      NumberIn(folder.Train("none", OnSim(least, {"--plan", "--json"})).out, "\"pages\":([0-9]+)");
-  const auto on_disk = [&](std::vector<std::string> more = {}) {
-    more.push_back(absl::StrCat("--host_memory=", pages / 2));
-    return OnSim(least, more);
+  const int64_t pages = NumberIn(folder.Train("none", CaseOnSim(least, {"--plan", "--json"})).out,
+                                 "\"pages\":([0-9]+)");
+  const auto on_disk = [&](const std::vector<std::string>& more = {}) {
+    return CaseOnSim(least, Joined(more, {absl::StrCat("--host_memory=", pages / 2)}));
   };
   EXPECT_GT(NumberIn(folder.Train("none", on_disk({"--plan", "--json"})).out, "\"disk\":([0-9]+)"),
             0);
-  const std::string expected = folder.Digest("resident", OnSim(int64_t{1} << 30));
+  const std::string expected = folder.Digest("resident", CaseOnSim(int64_t{1} << 30));
   EXPECT_EQ(folder.Digest("paged", on_disk()), expected);
   EXPECT_EQ(folder.Metrics("paged", "test_loss"), folder.Metrics("resident", "test_loss"));
-  folder.Digest("parted", OnSim(least, {"--steps=8"}));
+  folder.Digest("parted", CaseOnSim(least, {"--steps=8"}));
   EXPECT_EQ(folder.Digest("parted", on_disk({"--resume=latest"})), expected);
 }
 
@@ -211,9 +207,8 @@ TEST_P(PagingToDisk, ChangesNoBits) {
 TEST(PagingTold, WhatIsReserved) {
   const TrainingFolder folder(kData);
   WriteTrainer(folder / "", kConvolutions, {.optimizer = "adam {}", .rest = kLength});
-  const auto refused = [&](std::vector<std::string> more) {
-    more.insert(more.end(), {"--device=sim", "--device_memory=1", "--ranks=2"});
-    return folder.Train("refused", more).err;
+  const auto refused = [&](const std::vector<std::string>& more) {
+    return folder.Train("refused", OnSim(1, Joined(more, {"--ranks=2"}))).err;
   };
   const std::string summed = refused({"--allreduce=ring"}), served = refused({"--sync=bsp"});
   EXPECT_THAT(summed, HasSubstr("; reserved is what several ranks' gradients are summed in, on the "
@@ -237,9 +232,8 @@ TEST(PagingTold, PlanBatchAndRun) {
   const TrainingFolder folder(kData, kTestSamples);
   WriteTrainer(folder / "", kConvolutions,
                {.optimizer = "adam {}", .rest = absl::StrCat(kLength, " test_batch: 30")});
-  const auto on_sim = [](const std::string& bytes, std::vector<std::string> more = {}) {
-    more.insert(more.end(), {"--device=sim", "--device_memory=" + bytes});
-    return more;
+  const auto on_sim = [](const std::string& bytes, const std::vector<std::string>& more = {}) {
+    return Joined(more, {"--device=sim", "--device_memory=" + bytes});
   };
   const std::string page = folder / "plan.html";
   const ToolResult plan =

@@ -42,16 +42,9 @@ class PagingToDisk : public testing::Test {
     device_memory_ = NumberIn(folder_.Train("refused", OnSim(1)).err, kLeastDeviceMemory);
   }
 
-  std::vector<std::string> OnSim(int64_t bytes, std::vector<std::string> more = {}) const {
-    more.push_back("--device=sim");
-    more.push_back(absl::StrCat("--device_memory=", bytes));
-    return more;
-  }
   // With as little device memory as possible, and pages in the least host memory.
   std::vector<std::string> OnDisk(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> arguments = OnSim(device_memory_, more);
-    arguments.push_back("--host_memory=32K");
-    return arguments;
+    return OnSim(device_memory_, Joined(more, {"--host_memory=32K"}));
   }
 
   // What refuses a run that goes on from the checkpoint of step 4 in `out`.
@@ -69,11 +62,7 @@ class PagingToDisk : public testing::Test {
 TEST_F(PagingToDisk, IsRefusedInOneLineWhereItCannotBe) {
   folder_.Digest("out", OnDisk());
   const std::vector<std::string> resume = {"--resume=latest", "--steps=6"};
-  const auto with = [&](const std::string& flag) {
-    std::vector<std::string> arguments = resume;
-    arguments.push_back(flag);
-    return arguments;
-  };
+  const auto with = [&](const std::string& flag) { return Joined(resume, {flag}); };
   ExpectRefusal(OnDisk(with("--page_folder=" + folder_ / "none")),
                 absl::StrCat("pages on disk: cannot make a file in ", folder_ / "none",
                              ": No such file or directory"));

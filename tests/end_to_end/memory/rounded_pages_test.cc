@@ -41,13 +41,8 @@ class RoundedPages : public testing::TestWithParam<const char*> {
     least_ = NumberIn(folder_.Train("refused", OnSim(1, Half())).err, kLeastDeviceMemory);
   }
 
-  static std::vector<std::string> OnSim(int64_t bytes, std::vector<std::string> more = {}) {
-    more.insert(more.end(), {"--device=sim", absl::StrCat("--device_memory=", bytes)});
-    return more;
-  }
-  static std::vector<std::string> Half(std::vector<std::string> more = {}) {
-    more.push_back(absl::StrCat("--page_activations=", GetParam()));
-    return more;
+  static std::vector<std::string> Half(const std::vector<std::string>& more = {}) {
+    return Joined(more, {absl::StrCat("--page_activations=", GetParam())});
   }
 
   const TrainingFolder folder_{kData};
@@ -80,9 +75,9 @@ TEST_P(RoundedPages, SameBitsAgainAndCloseToResident) {
 
 TEST_P(RoundedPages, OtherMemoryIsSaid) {
   folder_.Digest("run", OnSim(least_, Half({"--steps=3"})));
-  const auto resume = [&](int64_t bytes, int steps, std::vector<std::string> more) {
-    more.insert(more.end(), {"--resume=latest", absl::StrCat("--steps=", steps)});
-    return folder_.Train("run", OnSim(bytes, more));
+  const auto resume = [&](int64_t bytes, int steps, const std::vector<std::string>& more) {
+    return folder_.Train(
+        "run", OnSim(bytes, Joined(more, {"--resume=latest", absl::StrCat("--steps=", steps)})));
   };
   const std::string warning = "warning: resumed with ", pages = "pages of 16 bits: ";
   EXPECT_THAT(resume(least_, 4, Half()).out, Not(HasSubstr(pages)));
@@ -92,8 +87,8 @@ TEST_P(RoundedPages, OtherMemoryIsSaid) {
 }
 
 TEST_P(RoundedPages, MoveAboutHalfTheBytes) {
-  const auto moved = [&](const std::string& out, std::vector<std::string> more) {
-    folder_.Digest(out, OnSim(least_, std::move(more)));
+  const auto moved = [&](const std::string& out, const std::vector<std::string>& more) {
+    folder_.Digest(out, OnSim(least_, more));
     return folder_.Metrics(out, "fetched_bytes").at(0) +
            folder_.Metrics(out, "written_bytes").at(0);
   };
@@ -106,9 +101,8 @@ TEST_P(RoundedPages, MoveAboutHalfTheBytes) {
 
 // Half of the host memory that pages take, or less: the rest is on disk, in 16 bits, too.
 TEST_P(RoundedPages, ToDisk) {
-  const auto on_disk = [&](std::vector<std::string> more) {
-    more.push_back("--host_memory=256K");
-    return OnSim(least_, Half(std::move(more)));
+  const auto on_disk = [&](const std::vector<std::string>& more) {
+    return OnSim(least_, Half(Joined(more, {"--host_memory=256K"})));
   };
   const std::string rounded = folder_.Digest("rounded", on_disk({}));
   EXPECT_EQ(folder_.Digest("again", on_disk({})), rounded);

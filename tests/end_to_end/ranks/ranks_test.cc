@@ -57,8 +57,8 @@ class Ranks : public testing::TestWithParam<Case> {
   }
 
   // Trains on 1, 2, 3 and 5 ranks; everything measured must agree.
-  void ExpectAgreement(std::vector<std::string> arguments, size_t steps, double bound) {
-    arguments.insert(arguments.end(), GetParam().arguments.begin(), GetParam().arguments.end());
+  void ExpectAgreement(const std::vector<std::string>& length, size_t steps, double bound) {
+    const std::vector<std::string> arguments = Joined(length, GetParam().arguments);
     folder_.Digest("1", arguments);
     EXPECT_EQ(folder_.Metrics("1", "loss").size(), steps);
     for (int ranks : kRankCounts) {
@@ -156,9 +156,7 @@ TEST(ShardOptimizer, IsSaidAndPlanned) {
   const std::string of_file = "--set=distributed.shard_optimizer=true",
                     says = "\noptimizer      sharded: each rank holds ";
   const auto plan = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments = {"--plan", "--steps=5"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return folder.Train("plan", arguments, {.ranks = 2}).out;
+    return folder.Train("plan", Joined({"--plan", "--steps=5"}, more), {.ranks = 2}).out;
   };
   EXPECT_THAT(plan({"--shard_optimizer"}), HasSubstr(says));
   EXPECT_THAT(plan({of_file}), HasSubstr(says));

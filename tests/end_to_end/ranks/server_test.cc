@@ -39,9 +39,8 @@ class Server : public testing::Test {
                   .rest = absl::StrCat(
                       kLength, rest, " distributed { bucket_bytes: 2000 allreduce: \"direct\" }")});
   }
-  std::string Digest(const std::string& out, int ranks, std::vector<std::string> more = {}) {
-    more.push_back(absl::StrCat("--ranks=", ranks));
-    return folder_.Digest(out, more);
+  std::string Digest(const std::string& out, int ranks, const std::vector<std::string>& more = {}) {
+    return folder_.Digest(out, Joined(more, {absl::StrCat("--ranks=", ranks)}));
   }
   // Of steps: tests are shared out among the ranks that only serve, too.
   std::vector<std::string> StepLines(const std::string& out) {
@@ -130,9 +129,8 @@ TEST_P(Bsp, HasTheBitsOfDirect) {
   const BspCase& of = GetParam();
   if (kSanitized && !of.sanitized) GTEST_SKIP();
   Write(of.optimizer, of.rest);
-  const auto run = [&](const std::string& out, int ranks, std::vector<std::string> mode) {
-    mode.insert(mode.end(), of.flags.begin(), of.flags.end());
-    return Digest(out, ranks, mode);
+  const auto run = [&](const std::string& out, int ranks, const std::vector<std::string>& mode) {
+    return Digest(out, ranks, Joined(mode, of.flags));
   };
   for (const int workers : {1, 3}) {
     if (kSanitized && workers == 1) continue;
@@ -198,10 +196,11 @@ TEST_F(Server, OneStaleWorkerClipsAndSkipsAsOneRank) {
     for (const std::string sync : {"ssp", "async"}) {
       for (const int servers : {1, 2}) {
         if (kSanitized && servers == 1) continue;
-        std::vector<std::string> arguments = kSteps;
-        arguments.insert(arguments.end(), {"--sync=" + sync, absl::StrCat("--servers=", servers)});
         const std::string out = absl::StrCat(sync, name, servers);
-        EXPECT_EQ(Digest(out, 1 + servers, arguments), alone) << out;
+        EXPECT_EQ(Digest(out, 1 + servers,
+                         Joined(kSteps, {"--sync=" + sync, absl::StrCat("--servers=", servers)})),
+                  alone)
+            << out;
         EXPECT_EQ(StepLines(out), StepLines("alone" + name));
       }
     }
@@ -249,7 +248,7 @@ TEST_F(Server, ResumesByAnyModeOnAnyRanks) {
 TEST_F(Server, StaleOnesLearn) {
   Write("sgd { momentum: 0.5 } clip_norm: 20", "loss_scale { dynamic {} }");
   const std::vector<std::string> long_enough = {"--steps=60", "--set=evaluate_every=60"};
-  Digest("bsp", 3, {"--sync=bsp", "--steps=60", "--set=evaluate_every=60"});
+  Digest("bsp", 3, Joined(long_enough, {"--sync=bsp"}));
   const double bsp = folder_.Metrics("bsp", "test_loss").back();
   const double first = folder_.Metrics("bsp", "loss").front();
   for (const std::vector<std::string>& mode :
@@ -258,10 +257,8 @@ TEST_F(Server, StaleOnesLearn) {
                                              OnSim({"--sync=async", "--ranks=3", "--wire=BF16"}),
                                              {"--sync=async", "--server_memory=host"}}) {
     if (kSanitized && mode.size() < 3) continue;
-    std::vector<std::string> arguments = long_enough;
-    arguments.insert(arguments.end(), mode.begin(), mode.end());
     const std::string out = absl::StrCat(mode.front(), mode.back());
-    Digest(out, 3, arguments);
+    Digest(out, 3, Joined(long_enough, mode));
     EXPECT_EQ(folder_.Metrics(out, "loss").size(), 60u);
     EXPECT_LT(folder_.Metrics(out, "test_loss").back(), 0.5 * first + 0.5 * bsp) << out;
   }
@@ -290,11 +287,9 @@ TEST_F(Server, SavesAndStopsWhenAsked) {
     SCOPED_TRACE(mode.name);
     const std::string out = mode.name;
     const auto until = [&](int64_t steps, const std::string& more = "--stall_timeout_s=20") {
-      std::vector<std::string> arguments = {absl::StrCat("--steps=", steps),
-                                            "--set=evaluate_every=100000000",
-                                            "--checkpoint_every=100000000", more};
-      arguments.insert(arguments.end(), mode.arguments.begin(), mode.arguments.end());
-      return arguments;
+      return Joined({absl::StrCat("--steps=", steps), "--set=evaluate_every=100000000",
+                     "--checkpoint_every=100000000", more},
+                    mode.arguments);
     };
     Tool tool("train", folder_.TrainArguments(out, until(100'000'000)));
     folder_.AwaitMetrics(tool, out);
@@ -325,9 +320,8 @@ TEST_F(Server, SavesAndStopsWhenAsked) {
 
 TEST_F(Server, PlanSaysHow) {
   Write("adam {}");
-  const auto plan = [&](std::vector<std::string> more) {
-    more.push_back("--plan");
-    return folder_.Train("plan", more).out;
+  const auto plan = [&](const std::vector<std::string>& more) {
+    return folder_.Train("plan", Joined(more, {"--plan"})).out;
   };
   EXPECT_THAT(plan({"--ranks=3", "--sync=ssp", "--staleness=2"}),
               AllOf(HasSubstr("MiB a step from each rank, parameter server, ssp 2\n"),

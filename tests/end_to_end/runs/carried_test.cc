@@ -31,9 +31,8 @@ class CarriedRun : public testing::Test {
  protected:
   CarriedRun() { WriteTrainer(folder_ / "", kNet, {.rest = "batch: 6 steps: 31"}); }
 
-  std::vector<std::string> With(std::vector<std::string> more) {
-    more.push_back("--set=data.order=CONTIGUOUS");
-    return more;
+  std::vector<std::string> With(const std::vector<std::string>& more) {
+    return Joined(more, {"--set=data.order=CONTIGUOUS"});
   }
   std::string Digest(const std::string& out, const std::vector<std::string>& more = {},
                      int ranks = 1) {
@@ -64,16 +63,12 @@ TEST_F(CarriedRun, ResumesInTheMiddleOfAnEpoch) {
     for (const int before : {1, 3}) {
       for (const int after : {1, 2, 3}) {
         const std::string out = absl::StrCat(before, "to", after, "of", more.size());
-        std::vector<std::string> all = more;
-        all.push_back("--precision=F64");
-        all.push_back("--steps=13");
-        Digest(out, all, before);
-        all.back() = "--resume=latest";
-        const std::string digest = Digest(out, all, after);
+        const std::vector<std::string> all = Joined(more, {"--precision=F64"});
+        Digest(out, Joined(all, {"--steps=13"}), before);
+        const std::string digest = Digest(out, Joined(all, {"--resume=latest"}), after);
         EXPECT_LE(
             LargestRelativeDifference(folder_.Metrics(out, "loss"), folder_.Metrics("one", "loss")),
             1e-10);
-        all.pop_back();
         if (before == after) {
           EXPECT_EQ(digest, Digest(out + "straight", all, after));
         }

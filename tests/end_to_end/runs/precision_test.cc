@@ -82,9 +82,9 @@ TEST_P(Precision, ResumedIsStraight) {
 
 TEST_P(Precision, ShardedIsWholeAndResumesToo) {
   Write("adam {} clip_norm: 0.5");
-  const auto digest = [&](const char* out, std::vector<std::string> more) {
-    more.insert(more.end(), {"--set=distributed.bucket_bytes=300", "--set=accumulate=2"});
-    return Digest(out, more, 3);
+  const auto digest = [&](const char* out, const std::vector<std::string>& more) {
+    return Digest(out, Joined(more, {"--set=distributed.bucket_bytes=300", "--set=accumulate=2"}),
+                  3);
   };
   const std::string whole = digest("whole", {"--steps=6"});
   EXPECT_EQ(digest("sharded", {"--steps=6", "--shard_optimizer"}), whole);

@@ -245,9 +245,7 @@ TEST_F(Resume, AutoTakesWeightsToBeginWith) {
   const std::vector<std::string> arguments = {"--resume=auto", "--weights=" + folder_ / "base",
                                               "--set=learning_rate.base=0.001"};
   const auto run = [&](const std::string& out, const std::string& steps) {
-    std::vector<std::string> all = arguments;
-    all.push_back(steps);
-    return folder_.Train(out, all);
+    return folder_.Train(out, Joined(arguments, {steps}));
   };
   const ToolResult first = run("out", "--steps=40");
   EXPECT_THAT(first.out, HasSubstr("weights matched"));

@@ -55,17 +55,12 @@ class SeriesRun : public testing::Test {
                             "0.1 } precision: F64 data { ",
                             data, " }"));
   }
-  ToolResult Run(const std::string& tool, std::vector<std::string> arguments) {
-    arguments.emplace_back("--threads=1");
-    arguments.push_back(absl::StrCat("--trainer=", folder_ / "trainer"));
-    return RunTool(tool, arguments);
+  ToolResult Run(const std::string& tool, const std::vector<std::string>& arguments) {
+    return RunTool(
+        tool, Joined(arguments, {"--threads=1", absl::StrCat("--trainer=", folder_ / "trainer")}));
   }
-  ToolResult Train(const std::string& out, std::vector<std::string> arguments) {
-    arguments.push_back(absl::StrCat("--out=", folder_ / out));
-    return Run("train", arguments);
-  }
-  ToolResult Make(const std::string& tool, std::vector<std::string> arguments) {
-    return RunTool(tool, arguments);
+  ToolResult Train(const std::string& out, const std::vector<std::string>& arguments) {
+    return Run("train", Joined(arguments, {absl::StrCat("--out=", folder_ / out)}));
   }
   // The "loss" of each step.
   std::vector<double> Losses(const std::string& out) {
@@ -78,9 +73,8 @@ class SeriesRun : public testing::Test {
 TEST_F(SeriesRun, ShotsGoOnAfterAnInterruptionOnAnyRanks) {
   const std::vector<std::string> few = {"--train=9", "--test=5", "--shot_steps=100", "--points=2"};
   for (const std::string out : {"shots", "again"}) {
-    std::vector<std::string> flags = few;
-    flags.push_back(absl::StrCat("--out=", folder_ / out));
-    const ToolResult made = Make("make_shots", flags);
+    const ToolResult made =
+        RunTool("make_shots", Joined(few, {absl::StrCat("--out=", folder_ / out)}));
     ASSERT_EQ(made.exit_code, 0) << made.ToString();
   }
   const std::string shot = "/train/shot_00004.npz";
@@ -91,10 +85,6 @@ TEST_F(SeriesRun, ShotsGoOnAfterAnInterruptionOnAnyRanks) {
         "'temperature' length: 24 warning: 0.03 } } test { shots { folder: 'shots/test' } } order: "
         "CONTIGUOUS");
   const std::vector<std::string> length = {"--batch=4", "--epochs=3"};
-  const auto with = [&](std::vector<std::string> more) {
-    more.insert(more.end(), length.begin(), length.end());
-    return more;
-  };
   const ToolResult straight = Train("straight", length);
   ASSERT_EQ(straight.exit_code, 0) << straight.ToString();
   const std::vector<double> losses = Losses("straight");
@@ -105,7 +95,8 @@ TEST_F(SeriesRun, ShotsGoOnAfterAnInterruptionOnAnyRanks) {
       // In the middle of the second epoch.
       const int stop = static_cast<int>(losses.size()) / 2;
       Train(out, {"--batch=4", absl::StrCat("--steps=", stop), absl::StrCat("--ranks=", before)});
-      const ToolResult end = Train(out, with({"--resume=latest", absl::StrCat("--ranks=", after)}));
+      const ToolResult end =
+          Train(out, Joined(length, {"--resume=latest", absl::StrCat("--ranks=", after)}));
       EXPECT_EQ(end.exit_code, 0) << end.ToString();
       if (before == 1 && after == 1) {
         EXPECT_EQ(DigestOf(end), DigestOf(straight));
@@ -116,7 +107,7 @@ TEST_F(SeriesRun, ShotsGoOnAfterAnInterruptionOnAnyRanks) {
   // What is known of the training shots is in the checkpoint.
   const std::string scales = ReadBytes(folder_ / "straight/scales.txt");
   EXPECT_EQ(std::ranges::count(scales, '\n'), 4);
-  const ToolResult plan = Train("plan", with({"--plan"}));
+  const ToolResult plan = Train("plan", Joined(length, {"--plan"}));
   EXPECT_THAT(plan.out, testing::ContainsRegex("data.train: [0-9]+ samples of padding behind "));
   std::filesystem::remove_all(folder_ / "shots/train");
   const ToolResult tested = Run("evaluate", {absl::StrCat("--weights=", folder_ / "straight"),
@@ -133,10 +124,9 @@ TEST_F(SeriesRun, AnotherVocabularyIsRefused) {
   const std::vector<std::string> steps = {"--batch=2", "--steps=4"};
   ASSERT_EQ(Train("run", steps).exit_code, 0);
   const auto evaluate = [&](const std::vector<std::string>& more = {}) {
-    std::vector<std::string> all = {absl::StrCat("--weights=", folder_ / "run"), "--set=batch=2",
-                                    "--set=steps=1"};
-    all.insert(all.end(), more.begin(), more.end());
-    return Run("evaluate", all);
+    return Run("evaluate", Joined({absl::StrCat("--weights=", folder_ / "run"), "--set=batch=2",
+                                   "--set=steps=1"},
+                                  more));
   };
   const ToolResult tested = evaluate();
   ASSERT_EQ(tested.exit_code, 0) << tested.ToString();
@@ -162,7 +152,7 @@ TEST_F(SeriesRun, AnotherVocabularyIsRefused) {
 }
 
 TEST_F(SeriesRun, ReviewsOfFoldersAndLinesAreTheSame) {
-  const ToolResult made = Make(
+  const ToolResult made = RunTool(
       "make_reviews", {absl::StrCat("--out=", folder_ / "reviews"), "--train=60", "--test=10"});
   ASSERT_EQ(made.exit_code, 0) << made.ToString();
   for (const std::string where : {"folder: 'reviews/train'", "file: 'reviews/train.tsv'"}) {
