@@ -1,7 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "engine/runtime/random.h"
 #include "tests/layers/layer_contract.h"
 
@@ -33,15 +31,6 @@ TEST(Dropout, HandComputed) {
   }
 }
 
-TEST(Dropout, BackwardHasForwardsMask) {
-  LayerCase layer = Ones({4, 9});
-  layer.output_gradient = Distinct({4, 9}, 3).values;
-  const RunResult result = Ran(layer);
-  for (size_t i = 0; i < 36; ++i) {
-    EXPECT_EQ(result.input_gradients[0][i], result.output[i] * layer.output_gradient[i]);
-  }
-}
-
 // 40,000 independent elements: five standard deviations of the kept share are 0.011.
 TEST(Dropout, RateAndIndependence) {
   const Doubles mask = Output(Ones({40, 1000}));
@@ -52,21 +41,6 @@ TEST(Dropout, RateAndIndependence) {
   }
   EXPECT_NEAR(kept / 40000, 0.75, 0.011);
   EXPECT_NEAR(both / 40000, 0.75 * 0.75, 0.015);
-}
-
-TEST(Dropout, DependsOnStepKeyAndSample) {
-  const Doubles mask = Output(Ones({8, 33}));
-  EXPECT_EQ(mask, Output(Ones({8, 33})));
-  EXPECT_NE(mask, Output(Ones({8, 33}), {.step = 4}));
-  EXPECT_NE(mask, Output(Ones({8, 33}), {.first_sample = 1001}));
-  EXPECT_NE(mask, Output(Ones({8, 33}), {.random_key = 43}));
-}
-
-// The sample that a rank sees at another row keeps its mask.
-TEST(Dropout, FollowsTheSample) {
-  const Doubles mask = Output(Ones({8, 33}));
-  const Doubles later = Output(Ones({5, 33}), {.first_sample = 1003});
-  EXPECT_EQ(Doubles(mask.begin() + 3 * 33, mask.end()), later);
 }
 
 // [T, N, C] has the mask of [N, T, C].
@@ -85,13 +59,6 @@ TEST(Dropout, FollowsTheSampleAlongAnyAxis) {
         }
       }
     }
-  }
-}
-
-TEST(Dropout, PrecisionDoesNotChangeTheMask) {
-  const Doubles f64 = Output(Ones({8, 33}));
-  for (const DType compute : {DType::kF32, DType::kF16, DType::kBF16}) {
-    EXPECT_EQ(Output(Ones({8, 33}), {.compute = compute}), RoundedTo(compute, f64));
   }
 }
 

@@ -10,41 +10,12 @@
 namespace gyre {
 namespace {
 
-TEST(Labels, CountIgnoreOrAreBad) {
-  const int32_t labels[] = {0, 2, 3, -1, 255};
-  const Labels plain{labels, 3, false, 0, 5, 1};
-  const Labels ignoring{labels, 3, true, -1, 5, 1};
-  const bool counts[] = {true, true, false, false, false};
-  for (int64_t n = 0; n < 5; ++n) {
-    EXPECT_EQ(plain.Counts(n), counts[n]);
-    EXPECT_EQ(plain.Bad(n), !counts[n]);
-    EXPECT_EQ(ignoring.Counts(n), counts[n]);
-    EXPECT_EQ(ignoring.Bad(n), !counts[n] && n != 3);
-  }
-}
-
 // A label that is within range may be ignored, too.
 TEST(Labels, IgnoredWithinRange) {
   const int32_t labels[] = {1};
   const Labels ignoring{labels, 3, true, 1, 1, 1};
   EXPECT_FALSE(ignoring.Counts(0));
   EXPECT_FALSE(ignoring.Bad(0));
-}
-
-// Three samples of two labels each, along the first axis and along the second.
-TEST(Labels, KnowTheirSample) {
-  const Labels first{nullptr, 3, false, 0, 3, 2}, second{nullptr, 3, false, 0, 3, 1};
-  const int64_t of_first[] = {0, 0, 1, 1, 2, 2}, of_second[] = {0, 1, 2, 0, 1, 2};
-  for (int64_t n = 0; n < 6; ++n) {
-    EXPECT_EQ(first.SampleOf(n), of_first[n]);
-    EXPECT_EQ(second.SampleOf(n), of_second[n]);
-  }
-}
-
-TEST(Normaliser, CountIfThereIsOne) {
-  const double count = 5;
-  EXPECT_EQ((Normaliser{8, nullptr}()), 8);
-  EXPECT_EQ((Normaliser{8, &count}()), 5);
 }
 
 struct Third {

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <vector>
 
 namespace gyre {
@@ -58,13 +57,6 @@ TEST(Infer, SamplesOfAllInputsAreAlongOneAxis) {
                 "and those of input 1, [3, 4], along axis 1; transpose one"));
 }
 
-class Plain : public Layer {
- public:
-  absl::StatusOr<LayerSpec> Infer(const InferInput&) override { return LayerSpec{}; }
-  absl::Status Forward(const LayerContext&) const override { return absl::OkStatus(); }
-  absl::Status Backward(const LayerContext&) const override { return absl::OkStatus(); }
-};
-
 // Three phases of two ranks: the mean of all, then the mean square from it.  A statistic that were
 // summed again after a later phase would be multiplied by the ranks.
 TEST(Layer, AStatisticIsSummedOnceAfterItsPhase) {
@@ -91,16 +83,6 @@ TEST(Layer, AStatisticIsSummedOnceAfterItsPhase) {
   ASSERT_TRUE(RunPhases(spec, spec.forward_phases, &StateSpec::summed_after, run, sum).ok());
   EXPECT_EQ(of_rank[0], (std::vector<double>{30 + 61, 30, 61, 1}));
   EXPECT_EQ(of_rank[1], of_rank[0]);
-}
-
-TEST(Layer, PackAndUnpackCopyAPlainState) {
-  std::array<float, 3> canonical = {1, 2, 3}, opaque = {}, back = {};
-  const auto view = [](std::array<float, 3>& x) { return Tensor{x.data(), Shape{3}, DType::kF32}; };
-  const Plain layer;
-  ASSERT_TRUE(layer.Pack(2, view(canonical), view(opaque)).ok());
-  ASSERT_TRUE(layer.Unpack(2, view(opaque), view(back)).ok());
-  EXPECT_EQ(opaque, canonical);
-  EXPECT_EQ(back, canonical);
 }
 
 }  // namespace
