@@ -21,14 +21,6 @@ TEST(Relu, HandComputed) {
   }
 }
 
-TEST(Relu, NegativeSlope) {
-  LayerCase layer{"relu { negative_slope: 0.25 }", {Real({4}, {-2, 0, 1, -8})}};
-  layer.output_gradient = {1, 2, 3, 4};
-  const RunResult result = Ran(layer);
-  EXPECT_EQ(result.output, (Doubles{-0.5, 0, 1, -2}));
-  EXPECT_EQ(result.input_gradients[0], (Doubles{0.25, 0.5, 3, 1}));
-}
-
 // 0.3 is no number of any type.
 TEST(Relu, Max) {
   for (const DType compute : kRealTypes) {
