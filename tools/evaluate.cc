@@ -33,6 +33,8 @@ ABSL_FLAG(std::string, page_folder, "",
           "Folder on a fast disk for pages beyond --host_memory.  Default: the working folder, if "
           "that is a disk of this host; else TMPDIR, /var/tmp or /tmp.");
 ABSL_FLAG(int, threads, 0, "Threads of each rank.  0: cores / ranks on this host.");
+ABSL_FLAG(int, data_threads, 0,
+          "Threads of each rank that decode samples.  0: as --threads for pictures, else 1.");
 ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun or srun.");
 
 namespace gyre {
@@ -50,7 +52,8 @@ constexpr char kUsage[] =
 
 const std::vector<FlagGroup> kGroups = {
     {"Data and net", {"trainer", "weights", "set", "precision", "json"}},
-    {"Devices and memory", {"device", "threads", "device_memory", "host_memory", "page_folder"}},
+    {"Devices and memory",
+     {"device", "threads", "data_threads", "device_memory", "host_memory", "page_folder"}},
     {"Ranks", {"ranks"}},
 };
 
@@ -59,7 +62,7 @@ absl::Status EvaluateFiles(const ConfigFiles& files, const std::vector<FoldedNor
                            const std::string& weights_path, const PageStorage& pages,
                            ProcessGroup& communication, const DeviceChoice& choice) {
   const TrainerConfig& config = *files.trainer.message;
-  if (!config.data().has_test()) {
+  if (!config.data().has_test() && !config.data().has_split()) {
     return absl::InvalidArgumentError(
         absl::StrCat(files.trainer.source->Where(config, "data"), ": has no test data"));
   }
@@ -67,8 +70,8 @@ absl::Status EvaluateFiles(const ConfigFiles& files, const std::vector<FoldedNor
   auto tensors = FoldTensors(folded, weights.tensors);
   if (!tensors.ok()) return Annotate(tensors.status(), weights.path);
   weights.tensors = *std::move(tensors);
-  ASSIGN_OR_RETURN(const RunData data,
-                   OpenData(files.trainer, files.net, /*train=*/false, weights.fit));
+  ASSIGN_OR_RETURN(RunData data, OpenData(files.trainer, files.net, /*train=*/false, weights.fit));
+  SetWorkers(absl::GetFlag(FLAGS_data_threads), choice.threads, data);
   const int64_t test_batch = TestBatchOf(config, *data.test);
   auto plan = PlanModel(files.net, {.train = false,
                                     .shape = ShapeOf(config, *files.net.message,

@@ -1,6 +1,8 @@
 // export: writes trained weights in a format that other programs read.
 
 #include <cstdio>
+#include <map>
+#include <string>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/match.h"
@@ -39,8 +41,9 @@ absl::Status Export(const std::string& to) {
   const bool npz = absl::EndsWith(to, ".npz");
   ASSIGN_OR_RETURN(const Weights weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
   const std::vector<NamedTensor>& tensors = weights.tensors.tensors();
-  RETURN_IF_ERROR(npz ? WriteNpz(to, tensors)
-                      : WriteSafetensors(to, tensors, {{"format", "gyre"}}));
+  std::map<std::string, std::string> metadata = MetadataOf(weights.fit);
+  metadata["format"] = "gyre";
+  RETURN_IF_ERROR(npz ? WriteNpz(to, tensors) : WriteSafetensors(to, tensors, metadata));
   for (const auto& [name, why] : weights.tensors.unreadable()) {
     std::fprintf(stderr, "left out: \"%s\" %s\n", name.c_str(), why.c_str());
   }

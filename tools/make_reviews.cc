@@ -165,5 +165,5 @@ absl::Status Check() {
 int main(int argc, char** argv) {
   return gyre::RunMaker(
       argc, argv, gyre::kUsage, gyre::kGroups,
-      {"reviews", FLAGS_out, FLAGS_train, FLAGS_test, gyre::Check, gyre::WriteAll});
+      {"synthetic reviews", FLAGS_out, FLAGS_train, FLAGS_test, gyre::Check, gyre::WriteAll});
 }

@@ -203,6 +203,7 @@ absl::Status Check() {
 }  // namespace gyre
 
 int main(int argc, char** argv) {
-  return gyre::RunMaker(argc, argv, gyre::kUsage, gyre::kGroups,
-                        {"shots", FLAGS_out, FLAGS_train, FLAGS_test, gyre::Check, gyre::WriteAll});
+  return gyre::RunMaker(
+      argc, argv, gyre::kUsage, gyre::kGroups,
+      {"synthetic shots", FLAGS_out, FLAGS_train, FLAGS_test, gyre::Check, gyre::WriteAll});
 }

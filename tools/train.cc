@@ -69,6 +69,8 @@ ABSL_FLAG(std::string, planner, "auto",
           "geeps (GeePS's algorithm), none (too large a net is an error).");
 ABSL_FLAG(bool, autotune, true,
           "Measure a GPU's algorithms at the start.  Off: use its libraries' recommendations.");
+ABSL_FLAG(int, data_threads, 0,
+          "Threads of each rank that decode samples.  0: as --threads for pictures, else 1.");
 ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun or srun.");
 ABSL_FLAG(std::string, allreduce, "",
           "Algorithm by which ranks sum gradients: auto, ring, direct, halving_doubling, "
@@ -133,8 +135,8 @@ const std::vector<FlagGroup> kGroups = {
     {"Output and resuming", {"out", "resume", "checkpoint_every"}},
     {"Length", {"epochs", "steps", "batch", "seed"}},
     {"Devices and memory",
-     {"device", "threads", "device_memory", "host_memory", "page_folder", "page_activations",
-      "planner", "autotune"}},
+     {"device", "threads", "data_threads", "device_memory", "host_memory", "page_folder",
+      "page_activations", "planner", "autotune"}},
     {"Ranks",
      {"ranks", "allreduce", "wire", "shard_optimizer", "sync", "staleness", "servers",
       "server_memory", "send_data", "stall_timeout_s"}},
@@ -306,10 +308,11 @@ struct SharedRunData {
   std::string note;  // what a plan assumes
 };
 
-absl::StatusOr<RunData> OpenOnce(const ConfigFiles& files, bool plan, SharedRunData& shared) {
+absl::StatusOr<RunData> OpenOnce(const ConfigFiles& files, const Fit& fit, bool plan,
+                                 SharedRunData& shared) {
   std::lock_guard lock(shared.mutex);
   if (shared.data) return *shared.data;
-  shared.data = OpenData(files.trainer, files.net, /*train=*/true);
+  shared.data = OpenData(files.trainer, files.net, /*train=*/true, fit);
   if (!plan || !absl::IsNotFound(shared.data->status())) return *shared.data;
   shared.note =
       absl::StrCat("planned without data, by the net's inputs: ", shared.data->status().message());
@@ -317,10 +320,12 @@ absl::StatusOr<RunData> OpenOnce(const ConfigFiles& files, bool plan, SharedRunD
   return *shared.data;
 }
 
-absl::StatusOr<RunData> Open(const ConfigFiles& files, bool plan, ProcessGroup& communication,
-                             SharedRunData& shared) {
-  if (!absl::GetFlag(FLAGS_send_data)) return OpenOnce(files, plan, shared);
-  ASSIGN_OR_RETURN(SentData sent, OpenSentData(files.trainer, files.net, communication));
+absl::StatusOr<RunData> Open(const ConfigFiles& files, const TrainingOptions& options, bool plan,
+                             ProcessGroup& communication, SharedRunData& shared) {
+  ASSIGN_OR_RETURN(const Fit fit,
+                   NormalizationOfStart(*files.trainer.message, options, communication));
+  if (!absl::GetFlag(FLAGS_send_data)) return OpenOnce(files, fit, plan, shared);
+  ASSIGN_OR_RETURN(SentData sent, OpenSentData(files.trainer, files.net, fit, communication));
   if (communication.rank() == 0) {
     if (sent.folders == 0) {
       std::printf("data: nothing sent, because all ranks are on one host\n");
@@ -339,7 +344,8 @@ absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
   options.choices["threads"] = absl::StrCat(choice.threads);
   options.pages.threads = choice.threads;
   options.choices["ranks"] = absl::StrCat(communication.size());
-  ASSIGN_OR_RETURN(RunData data, Open(files, plan, communication, shared));
+  ASSIGN_OR_RETURN(RunData data, Open(files, options, plan, communication, shared));
+  SetWorkers(absl::GetFlag(FLAGS_data_threads), choice.threads, data);
   options.tune = choice.tune;
   const bool leader = communication.rank() == 0, makes_folder = options.out.empty() && !plan;
   if (makes_folder) {

@@ -10,6 +10,7 @@
 #include "distributed/collectives/reduction.h"
 #include "distributed/parameter_server/tables.h"
 #include "engine/data/batches/decoder.h"
+#include "engine/data/pictures/pixel_changes.h"
 #include "engine/runtime/dtype.h"
 #include "models/schema/layer.pb.h"
 
@@ -105,6 +106,8 @@ struct FedInput {
 struct Feed {
   std::vector<FedInput> inputs;
   Augmentation augmentation = {};  // one for all augmented inputs
+  PixelChanges changes = {};       // of those of bytes
+  int workers = 1;                 // threads that decode a rank's samples
   // Contiguous rows (SampleOrder).  Otherwise shuffled for training, in file order for tests.
   bool contiguous = false;
   bool bucketed = false;  // shuffled, with samples of similar length in a batch

@@ -21,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "models/schema/describe.h"
+#include "models/schema/validate_table.h"
 
 namespace gyre {
 namespace {
@@ -107,6 +108,7 @@ constexpr Required kRequired[] = {
     {"data.test.source", "test { idx { images: \"...\" labels: \"...\" } }", true},
     {"data.test.idx.images", "images: \"t10k-images-idx3-ubyte.gz\"", true},
     {"data.test.idx.labels", "labels: \"t10k-labels-idx1-ubyte.gz\"", true},
+    {"data.split.test", "test: 0.1", true},
     {"optimizer.kind", "optimizer { sgd { momentum: 0.9 } }"},
     {"learning_rate.base", "learning_rate { base: 0.01 }"},
     {"learning_rate.step.every", "every: 1000", true},
@@ -153,6 +155,9 @@ struct FieldRange {
   double below = std::numeric_limits<double>::infinity();
 };
 
+// The ends of ranges that have 1 and 1/2 in them.
+constexpr double kBeyondOne = 1 + 1e-9, kBeyondHalf = 0.5 + 1e-9;
+
 // Of the fields that are set; the defaults are in range.  Integers end at kMostInteger.
 constexpr FieldRange kRanges[] = {
     {"data.augmentation.shift", FieldRange::kAtLeast, 0},
@@ -163,6 +168,31 @@ constexpr FieldRange kRanges[] = {
     {"data.train.shots.length", FieldRange::kAtLeast, 1},
     {"data.train.shots.warning", FieldRange::kAbove, 0},
     {"data.train.shots.clip", FieldRange::kAbove, 0},
+    {"data.split.test", FieldRange::kAbove, 0, 1},
+    {"data.train.images.shortest", FieldRange::kAtLeast, 1},
+    {"data.train.images.most_pixels", FieldRange::kAtLeast, 1},
+    {"data.augmentation.random_crop.least_area", FieldRange::kAbove, 0, kBeyondOne},
+    {"data.augmentation.random_crop.most_area", FieldRange::kAbove, 0, kBeyondOne},
+    {"data.augmentation.random_crop.least_aspect", FieldRange::kAbove, 0},
+    {"data.augmentation.random_crop.most_aspect", FieldRange::kAbove, 0},
+    {"data.augmentation.rotate", FieldRange::kAtLeast, 0},
+    {"data.augmentation.color.brightness", FieldRange::kAtLeast, 0},
+    {"data.augmentation.color.contrast", FieldRange::kAtLeast, 0},
+    {"data.augmentation.color.saturation", FieldRange::kAtLeast, 0},
+    {"data.augmentation.color.hue", FieldRange::kAtLeast, 0, kBeyondHalf},
+    {"data.augmentation.gray", FieldRange::kAtLeast, 0, kBeyondOne},
+    {"data.augmentation.blur.probability", FieldRange::kAtLeast, 0, kBeyondOne},
+    {"data.augmentation.blur.least_sigma", FieldRange::kAbove, 0},
+    {"data.augmentation.blur.most_sigma", FieldRange::kAbove, 0},
+    {"data.augmentation.noise", FieldRange::kAtLeast, 0, kBeyondOne},
+    {"data.augmentation.lighting", FieldRange::kAtLeast, 0},
+    {"data.augmentation.erase.probability", FieldRange::kAtLeast, 0, kBeyondOne},
+    {"data.augmentation.erase.least_area", FieldRange::kAbove, 0, kBeyondOne},
+    {"data.augmentation.erase.most_area", FieldRange::kAbove, 0, kBeyondOne},
+    {"data.augmentation.erase.least_aspect", FieldRange::kAbove, 0, kBeyondOne},
+    {"data.train.table.length", FieldRange::kAtLeast, 1},
+    {"data.train.table.words", FieldRange::kAtLeast, 2},
+    {"data.train.table.window", FieldRange::kAtLeast, 1},
     {"optimizer.sgd.momentum", FieldRange::kAtLeast, 0, 1},
     {"optimizer.adam.beta1", FieldRange::kAtLeast, 0, 1},
     {"optimizer.adam.beta2", FieldRange::kAtLeast, 0, 1},
@@ -243,7 +273,7 @@ absl::Status Validate(const DatasetConfig& data, absl::string_view label, const 
   return absl::OkStatus();
 }
 
-// Where text, reviews and shots lie; what signals they have.
+// Where text, reviews, images and shots lie; what signals they have.
 absl::Status ValidateSeries(const DatasetConfig& data, absl::string_view label,
                             const SourceMap& source) {
   const auto missing = [&](const Message& message, absl::string_view what) {
@@ -262,6 +292,10 @@ absl::Status ValidateSeries(const DatasetConfig& data, absl::string_view label,
     return Error(source.Where(data.reviews()), "",
                  absl::StrCat(label, ".reviews: write one of folder and file"));
   }
+  if (data.has_images() && data.images().has_folder() == data.images().has_list()) {
+    return Error(source.Where(data.images()), "",
+                 absl::StrCat(label, ".images: write one of folder and list"));
+  }
   if (data.has_shots() && label == "data.train" &&
       data.shots().signal_size() + data.shots().profile_size() == 0) {
     return missing(data.shots(), "shots.signal; write signal: [\"current\", \"density\"]");
@@ -269,10 +303,11 @@ absl::Status ValidateSeries(const DatasetConfig& data, absl::string_view label,
   return absl::OkStatus();
 }
 
-// data.test of text, reviews or shots is read as data.train is, and says only where it lies.
+// data.test of these is read as data.train is, and says only where it lies.
 absl::Status ValidateSeriesOfTest(const DataConfig& data, const SourceMap& source) {
   const auto is_series = [](const DatasetConfig& set) {
-    return set.has_text() || set.has_reviews() || set.has_shots();
+    return set.has_text() || set.has_reviews() || set.has_shots() || set.has_images() ||
+           set.has_table();
   };
   if (!data.has_test() || (!is_series(data.train()) && !is_series(data.test()))) {
     return absl::OkStatus();
@@ -290,7 +325,7 @@ absl::Status ValidateSeriesOfTest(const DataConfig& data, const SourceMap& sourc
   std::vector<const FieldDescriptor*> fields;
   set.GetReflection()->ListFields(set, &fields);
   for (const FieldDescriptor* field : fields) {
-    if (field->name() == "file" || field->name() == "folder") continue;
+    if (field->name() == "file" || field->name() == "folder" || field->name() == "list") continue;
     return Error(source.Where(set, field->name()), "",
                  absl::StrCat("data.test.", test->name(), ".", field->name(),
                               ": is as data.train has it; leave it out"));
@@ -303,9 +338,22 @@ absl::Status Validate(const DataConfig& data, const SourceMap& source) {
        {std::pair(&data.train(), "data.train"), std::pair(&data.test(), "data.test")}) {
     if (absl::Status status = Validate(*set, label, source); !status.ok()) return status;
     if (absl::Status status = ValidateSeries(*set, label, source); !status.ok()) return status;
+    if (!set->has_table()) continue;
+    if (absl::Status status = ValidateTable(set->table(), label, source); !status.ok())
+      return status;
   }
   if (absl::Status status = ValidateSeriesOfTest(data, source); !status.ok()) return status;
-  if (data.order() == DataConfig::BUCKETED && !data.train().has_reviews()) {
+  if (data.has_split() && data.has_test()) {
+    return Error(source.Where(data, "split"), "",
+                 "data.split makes test data of data.train, but there is data.test; leave one out");
+  }
+  if (data.has_split() &&
+      (data.train().has_text() || data.train().has_reviews() || data.train().has_shots())) {
+    return Error(source.Where(data, "split"), "",
+                 "data.split is of arrays, images and tables; write data.test");
+  }
+  if (data.order() == DataConfig::BUCKETED && !data.train().has_reviews() &&
+      data.train().table().text_size() != 1) {
     return Error(source.Where(data, "order"), "",
                  "data.order: BUCKETED is of texts with lengths, which data.train.reviews has");
   }
@@ -316,6 +364,11 @@ absl::Status Validate(const DataConfig& data, const SourceMap& source) {
       return Error(source.Where(normalization, "std", i), "",
                    absl::StrCat("data.normalization.std must be > 0, got ",
                                 NumberText(normalization.std(i))));
+    }
+    if (normalization.auto_() && (normalization.mean_size() > 0 || normalization.std_size() > 0)) {
+      return Error(source.Where(normalization, "auto"), "",
+                   "data.normalization: auto takes mean and std from the training samples; leave "
+                   "out auto, or mean and std");
     }
     const std::string input =
         normalization.has_input() ? normalization.input() : data.image_input();

@@ -11,6 +11,8 @@
 #include <random>
 #include <thread>
 
+#include "tests/data/read_sample.h"
+
 namespace gyre {
 namespace {
 
@@ -27,7 +29,8 @@ class FakeDataset : public Dataset {
   }
   int64_t size() const override { return size_; }
   const std::vector<DataArray>& arrays() const override { return arrays_; }
-  absl::StatusOr<Tensor> Read(int64_t index, size_t array) const override {
+  absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory&,
+                              const std::optional<SampleDraw>&) const override {
     Tensor sample{&labels_[static_cast<size_t>(index)], arrays_[array].shape, arrays_[array].dtype};
     if (array == 1) return sample;
     ++reads;
@@ -93,6 +96,7 @@ TEST_P(BatchLoaderTest, GivesTheSamplesOfEachPosition) {
     options.advance = options.count + static_cast<int64_t>(random() % 20);
     options.first_position = static_cast<int64_t>(random() % 1000);
     options.depth = 2 + static_cast<int>(random() % 4);
+    options.workers = 1 + static_cast<int>(random() % 4);
     const auto loader = Load(dataset, options);
     SampleOrder order(dataset.size(), 3);
     std::deque<Batch> held;
@@ -131,7 +135,7 @@ TEST_P(BatchLoaderTest, AugmentationFollowsThePosition) {
       const Batch batch = loader->Next().value();
       for (int64_t i = 0; i < options.count; ++i) {
         const int64_t position = first + step * options.advance + i;
-        const Tensor stored = dataset.Read(batch.samples[i], 0).value();
+        const Tensor stored = ReadSample(dataset, batch.samples[i], 0).value();
         std::array<int32_t, kPixels> expected;
         (void)Decoder(DType::kU8, DType::kI32, {})
             .Decode(stored, MoveAt(options.augmentation, options.seed, position),

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/data/array_bytes.h"
+#include "tests/data/read_sample.h"
 #include "tests/data/temp_folder.h"
 
 namespace gyre {
@@ -51,7 +52,8 @@ constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 void ExpectSamples(const Dataset& dataset, const std::string& pixels, const std::string& labels) {
   const auto size = static_cast<size_t>(dataset.arrays()[0].shape.elements());
   for (int64_t index = dataset.size() - 1; index >= 0; --index) {
-    const absl::StatusOr<Tensor> image = dataset.Read(index, 0), label = dataset.Read(index, 1);
+    const absl::StatusOr<Tensor> image = ReadSample(dataset, index, 0),
+                                 label = ReadSample(dataset, index, 1);
     ASSERT_TRUE(image.ok() && label.ok());
     ASSERT_EQ(std::string(static_cast<const char*>(image->data), size),
               pixels.substr(static_cast<size_t>(index) * size, size));
@@ -87,7 +89,7 @@ TEST_F(DatasetTest, SamplesOutsideAreErrors) {
   const auto dataset = Open(Idx({2, 1, 1}, "ab"), Idx({2}, "cd"));
   ASSERT_TRUE(dataset.ok());
   for (int64_t index : {int64_t{-1}, int64_t{2}, std::numeric_limits<int64_t>::max()}) {
-    const absl::Status status = (*dataset)->Read(index, 0).status();
+    const absl::Status status = ReadSample(**dataset, index, 0).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
     EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ / "images"));
   }
@@ -193,11 +195,11 @@ TEST_F(DatasetTest, OpensNamedArrays) {
   EXPECT_EQ(arrays[0].shape, Shape{4});
   EXPECT_EQ(arrays[0].dtype, DType::kU8);
   EXPECT_EQ(arrays[1].shape, Shape{});
-  EXPECT_EQ(*(*dataset)->Read(0, 1)->as<int32_t>(), 7);
-  EXPECT_EQ(*(*dataset)->Read(1, 1)->as<int32_t>(), -2);
+  EXPECT_EQ(*ReadSample(**dataset, 0, 1)->as<int32_t>(), 7);
+  EXPECT_EQ(*ReadSample(**dataset, 1, 1)->as<int32_t>(), -2);
   EXPECT_EQ(arrays[2].input, "c");
   EXPECT_EQ(arrays[2].shape, (Shape{3, 2}));
-  EXPECT_EQ(std::string(static_cast<char*>((*dataset)->Read(1, 2)->data), 6), bytes.substr(6));
+  EXPECT_EQ(std::string(static_cast<char*>(ReadSample(**dataset, 1, 2)->data), 6), bytes.substr(6));
   WriteBytes(folder_ / "bytes.npy", Npy("|u1", "(3, 2, 2)", bytes));
   EXPECT_EQ(OpenDataset(config, false, folder_ / "t").status().message(),
             absl::StrCat(folder_ / "idx.gz", " holds 2 samples, but ", folder_ / "bytes.npy",
@@ -218,10 +220,10 @@ TEST_F(DatasetTest, ReadsFashionMnist) {
     std::array<int, 10> counts{};
     double sum = 0;
     for (int i = 0; i < size; ++i) {
-      const uint8_t label = *(*dataset)->Read(i, 1)->as<uint8_t>();
+      const uint8_t label = *ReadSample(**dataset, i, 1)->as<uint8_t>();
       ASSERT_LT(label, 10);
       ++counts[label];
-      const auto* image = (*dataset)->Read(i, 0)->as<uint8_t>();
+      const auto* image = ReadSample(**dataset, i, 0)->as<uint8_t>();
       sum += std::accumulate(image, image + 784, 0);
     }
     EXPECT_THAT(counts, testing::Each(size / 10));

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "engine/data/sets/dataset.h"
+#include "tests/data/read_sample.h"
 #include "tests/data/temp_folder.h"
 
 namespace gyre {
@@ -24,7 +25,7 @@ class Series : public testing::Test {
                                                 const Fit& fit = {}) const {
     DataConfig config;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(data, &config)) << data;
-    return OpenDataset(config, train, folder_ / "trainer", fit);
+    return OpenDataset(config, train, folder_ / "trainer", inputs_, fit);
   }
   std::string Error(const std::string& data, bool train = true, const Fit& fit = {}) const {
     return absl::StrReplaceAll(std::string(Open(data, train, fit).status().message()),
@@ -36,6 +37,7 @@ class Series : public testing::Test {
   }
 
   TempFolder folder_;
+  NetInputs inputs_;  // the net's
 };
 
 // All samples of an array, one after another.
@@ -46,7 +48,7 @@ std::vector<T> All(const Dataset& dataset, const std::string& input, int64_t mor
     EXPECT_EQ(dataset.arrays()[i].dtype, kDTypeOf<T>);
     std::vector<T> all;
     for (int64_t s = 0; s < dataset.size() + more; ++s) {
-      const Tensor sample = *dataset.Read(s, i);
+      const Tensor sample = *ReadSample(dataset, s, i);
       all.insert(all.end(), sample.as<T>(), sample.as<T>() + sample.elements());
     }
     return all;

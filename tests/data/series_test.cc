@@ -16,8 +16,7 @@ TEST_F(Series, TextIsCutIntoSamples) {
   const std::string data =
       "train { text { file: ['a', 'b'] length: 4 } } test { text { file: 't' } }";
   const auto train = *Open(data);
-  EXPECT_EQ(train->fit().name, "vocabulary.txt");
-  EXPECT_EQ(train->fit().text, "<unk>\na\nb\nc\né\n");
+  EXPECT_EQ(train->fit(), (Fit{{"vocabulary.txt", "<unk>\na\nb\nc\né\n"}}));
   EXPECT_EQ(train->size(), 2);
   EXPECT_EQ(All<int32_t>(*train, "text"), (Ints{1, 2, 3, 1, 3, 4, 0, 0}));
   EXPECT_EQ(All<int32_t>(*train, "next"), (Ints{2, 3, 1, -1, 4, -1, -1, -1}));
@@ -28,14 +27,14 @@ TEST_F(Series, TextIsCutIntoSamples) {
     const auto test = *Open(data, /*train=*/false, fit);
     EXPECT_EQ(All<int32_t>(*test, "text"), (Ints{0, 3, 0, 0}));
     EXPECT_EQ(All<int32_t>(*test, "next"), (Ints{3, -1, -1, -1}));
-    EXPECT_EQ(test->fit().text, train->fit().text);
+    EXPECT_EQ(test->fit().at("vocabulary.txt"), train->fit().at("vocabulary.txt"));
   }
 }
 
 TEST_F(Series, WordsAreTheMostFrequent) {
   Write("a", "The cat, the dog.\nThe end\n");
   const auto data = *Open("train { text { file: 'a' unit: WORD words: 4 length: 20 } }");
-  EXPECT_EQ(data->fit().text, "<unk>\n<eos>\nThe\n,\n");
+  EXPECT_EQ(data->fit().at("vocabulary.txt"), "<unk>\n<eos>\nThe\n,\n");
   EXPECT_EQ(All<int32_t>(*data, "text"),
             (Ints{2, 0, 3, 0, 0, 0, 1, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
 }
@@ -44,21 +43,24 @@ TEST_F(Series, WordsAreTheMostFrequent) {
 TEST_F(Series, AByteOrderMarkIsNoText) {
   const std::string mark = "\xef\xbb\xbf";
   Write("text", mark + "ab");
-  EXPECT_EQ((*Open("train { text { file: 'text' length: 2 } }"))->fit().text, "<unk>\na\nb\n");
-  EXPECT_EQ((*Open("train { text { file: 'text' length: 2 unit: WORD } }"))->fit().text,
-            "<unk>\n<eos>\nab\n");
+  EXPECT_EQ((*Open("train { text { file: 'text' length: 2 } }"))->fit().at("vocabulary.txt"),
+            "<unk>\na\nb\n");
+  EXPECT_EQ(
+      (*Open("train { text { file: 'text' length: 2 unit: WORD } }"))->fit().at("vocabulary.txt"),
+      "<unk>\n<eos>\nab\n");
   // Two files put together, with a blank line between them.
   Write("lines", mark + "cold\tice\nwarm\tsun\n\n" + mark + "cold\tsnow\n" + mark);
   const std::string reviews = "train { reviews { length: 2 file: 'lines' ";
   const auto lines = *Open(reviews + "} }");
-  EXPECT_EQ(lines->fit().text, "class\tcold\nclass\twarm\n<unk>\nice\nsnow\nsun\n");
+  EXPECT_EQ(lines->fit().at("vocabulary.txt"), "class\tcold\nclass\twarm\n<unk>\nice\nsnow\nsun\n");
   EXPECT_EQ(All<int32_t>(*lines, "label"), (Ints{0, 1, 0}));
   Write("folder/a/1.txt", mark + "ice");
   Write("folder/b/1.TXT", "sun");
-  EXPECT_EQ((*Open("train { reviews { folder: 'folder' length: 2 } }"))->fit().text,
+  EXPECT_EQ((*Open("train { reviews { folder: 'folder' length: 2 } }"))->fit().at("vocabulary.txt"),
             "class\ta\nclass\tb\n<unk>\nice\nsun\n");
   // A vocabulary that an editor has saved again is the same.
-  Write("vocabulary", mark + absl::StrReplaceAll(lines->fit().text, {{"\n", "\r\n"}}));
+  Write("vocabulary",
+        mark + absl::StrReplaceAll(lines->fit().at("vocabulary.txt"), {{"\n", "\r\n"}}));
   EXPECT_EQ(Error(reviews + "vocabulary: 'vocabulary' } }", true, lines->fit()), "");
   Write("wide", std::string("a\0b\0", 4));
   EXPECT_EQ(Error("train { text { file: 'wide' length: 2 } }"),
@@ -69,9 +71,9 @@ TEST_F(Series, WordsOfEarlierVocabulariesAreFound) {
   Write("lines", "a\tÖL\nb\tÖl öl");
   const std::string data = "train { reviews { length: 2 file: 'lines' } }";
   const auto now = *Open(data);
-  EXPECT_EQ(now->fit().text, "class\ta\nclass\tb\n<unk>\nöl\n");
+  EXPECT_EQ(now->fit().at("vocabulary.txt"), "class\ta\nclass\tb\n<unk>\nöl\n");
   EXPECT_EQ(All<int32_t>(*now, "text"), (Ints{1, 0, 1, 1}));
-  const Fit fit = {"vocabulary.txt", "class\ta\nclass\tb\n<unk>\nÖl\nöl\n"};
+  const Fit fit = {{"vocabulary.txt", "class\ta\nclass\tb\n<unk>\nÖl\nöl\n"}};
   EXPECT_EQ(All<int32_t>(**Open(data, true, fit), "text"), (Ints{1, 0, 1, 2}));
 }
 
@@ -95,12 +97,12 @@ TEST_F(Series, SaysWhatIsWrongWithText) {
             "@broken:3: the token \"a\" is there twice");
   EXPECT_EQ(Error(text("file: 'good' vocabulary: 'none'")),
             "cannot open @none: No such file or directory");
-  const Fit fit = {"vocabulary.txt", "<unk>\na\nb\nc\n"};
+  const Fit fit = {{"vocabulary.txt", "<unk>\na\nb\nc\n"}};
   EXPECT_EQ(
       Error(text("file: 'good' vocabulary: 'vocabulary'"), true, fit),
       "@vocabulary is of another run than the weights: line 3 of vocabulary.txt is \"b\", but "
       "\"q\" here; leave it out, or name that of their run");
-  EXPECT_EQ(Error(text("file: 'good'"), true, {"scales.txt", "ip\t1\n"}),
+  EXPECT_EQ(Error(text("file: 'good'"), true, {{"scales.txt", "ip\t1\n"}}),
             "vocabulary.txt is of another run than the weights: scales.txt is expected, but it is "
             "vocabulary.txt; leave it out, or name that of their run");
   EXPECT_EQ(Error(text("file: 'good'"), true, fit), "");
@@ -121,7 +123,7 @@ TEST_F(Series, ReviewsOfFoldersAndOfLines) {
   Write("lines_test", "neg\tfilm");
   for (const char* where : {"folder: 'train'", "file: 'lines'"}) {
     const auto data = *Open(absl::StrCat("train { reviews { ", where, " length: 3 words: 4 } }"));
-    EXPECT_EQ(data->fit().text, "class\tneg\nclass\tpos\n<unk>\ngood\nfilm\n!\n");
+    EXPECT_EQ(data->fit().at("vocabulary.txt"), "class\tneg\nclass\tpos\n<unk>\ngood\nfilm\n!\n");
     EXPECT_EQ(All<int32_t>(*data, "text"), (Ints{0, 0, 0, 0, 1, 2, 1, 2, 3}));
     EXPECT_EQ(All<int32_t>(*data, "length"), (Ints{1, 3, 3}));
     EXPECT_EQ(All<int32_t>(*data, "label"), (Ints{0, 1, 1}));

@@ -55,8 +55,8 @@ TEST_F(Shots, AreCutIntoChunks) {
   Write("s/readme", "not a shot");
   const auto data = *Open(Data("clip: 2"));
   const double ip = std::sqrt(8. / 3);
-  EXPECT_THAT(data->fit().text, HasSubstr("ip\t1.632993161855452"));
-  EXPECT_THAT(data->fit().text, HasSubstr("\nte\t1\n"));
+  EXPECT_THAT(data->fit().at("scales.txt"), HasSubstr("ip\t1.632993161855452"));
+  EXPECT_THAT(data->fit().at("scales.txt"), HasSubstr("\nte\t1\n"));
   EXPECT_EQ(data->size(), 4);
   EXPECT_THAT(data->sequences(), testing::ElementsAre(2, 2));
   const auto f = [&](double x) { return static_cast<float>(x / ip); };
@@ -71,7 +71,7 @@ TEST_F(Shots, AreCutIntoChunks) {
   EXPECT_EQ(All<int32_t>(*data, "length", 1), (Ints{2, 1, 2, 1, 0}));
   EXPECT_EQ(All<float>(*data, "remaining", 1),
             (Reals{1e9, 1e9, 1e9, -1, 2.5, 1.5, static_cast<float>(3.5 - 3.4), -1, -1, -1}));
-  EXPECT_FALSE(data->Read(5, 0).ok());
+  EXPECT_FALSE(ReadSample(*data, 5, 0).ok());
   EXPECT_THAT(data->notes(), testing::ElementsAre(absl::StrCat(
                                  "of ", folder_.path(),
                                  "/s 1 are left out (readme): expected .npz or .csv files")));
@@ -162,7 +162,7 @@ TEST_F(Shots, ATestIsReadByTheScalesOfTheTraining) {
       "'t' "
       "} }";
   const auto train = *Open(data);
-  EXPECT_EQ(train->fit().text, "ip\t2\n");  // the median of 1, 1, 3, 30
+  EXPECT_EQ(train->fit().at("scales.txt"), "ip\t2\n");  // the median of 1, 1, 3, 30
   for (const Fit& fit : {Fit{}, train->fit()}) {
     EXPECT_EQ(All<float>(**Open(data, false, fit), "signals"), (Reals{-2.5, 2.5}));
   }

@@ -27,7 +27,8 @@ INSTANTIATE_TEST_SUITE_P(
         Expected{"imdb_lstm", 673345, 2, 0}, Expected{"lenet", 431080, 4, 0},
         Expected{"lstm_lm_300m", 300088316, 2, 0}, Expected{"lstm_lm_small", 3622672, 1, 0},
         Expected{"mlp", 235146, 3, 0}, Expected{"mobilenet_v2", 3504872, 53, 0.30},
-        Expected{"resnet18", 11689512, 21, 1.81}, Expected{"resnet50", 25557032, 54, 4.09},
+        Expected{"photos", 11181642, 21, 0.15}, Expected{"resnet18", 11689512, 21, 1.81},
+        Expected{"resnet50", 25557032, 54, 4.09}, Expected{"table", 1313, 3, 0},
         Expected{"vgg", 132863336, 11, 7.61}, Expected{"vgg19", 143667240, 19, 19.63}),
     [](const auto& info) { return std::string(info.param.model); });
 

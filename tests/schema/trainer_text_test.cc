@@ -71,7 +71,8 @@ TEST(TrainerText, Missing) {
        "t:2:1: missing data.train; write data { train { idx { images: \"...\" labels: "
        "\"...\" } } }"},
       {1, "data { train { } }",
-       "t:2:8: missing one of idx, arrays, text, reviews, shots; write data { train { idx { "
+       "t:2:8: missing one of idx, arrays, text, reviews, shots, images, table; write data { train "
+       "{ idx { "
        "images: \"...\" labels: "
        "\"...\" } } "
        "}"},
@@ -80,7 +81,8 @@ TEST(TrainerText, Missing) {
       {1, "data { train { idx { images: 'i' labels: '' } } }",
        "t:2:34: data.train.idx.labels is empty; write labels: \"train-labels-idx1-ubyte.gz\""},
       {1, "data { train { idx { images: 'i' labels: 'l' } } test { } }",
-       "t:2:50: missing one of idx, arrays, text, reviews, shots; write test { idx { images: "
+       "t:2:50: missing one of idx, arrays, text, reviews, shots, images, table; write test { idx "
+       "{ images: "
        "\"...\" labels: \"...\" } "
        "}"},
       {1, "data { train { idx { images: 'i' labels: 'l' } } test { idx { images: 'i' } } }",
@@ -162,6 +164,66 @@ TEST(TrainerText, Sequences) {
   for (const auto& c : cases) EXPECT_EQ(ErrorOf(Text(1, "data { " + c.data + " }")), c.error);
 }
 
+TEST(TrainerText, Tables) {
+  const auto error = [](const std::string& table, const std::string& test = "") {
+    const std::string text = "data { train { table { " + table + " } } " + test + " }";
+    const std::string error = ErrorOf(Text(1, text));
+    return error.substr(std::min(error.size(), error.find(' ') + 1));  // without the position
+  };
+  const std::string file = "file: 't.csv' ";
+  EXPECT_EQ(error(file + "label: 'y'"), "");
+  EXPECT_EQ(error("label: 'y'"), "missing data.train.table.file; write file: \"houses.csv\"");
+  EXPECT_EQ(error("file: ''"), "data.train.table.file: is empty");
+  EXPECT_EQ(error(file, "test { table {} }"),
+            "missing data.test.table.file; write file: \"houses.csv\"");
+  EXPECT_EQ(error(file, "test { table { file: 't' label: 'y' } }"),
+            "data.test.table.label: is as data.train has it; leave it out");
+  EXPECT_EQ(error(file + "label: 'y' column: ['x', 'y']"),
+            "data.train.table.column: column \"y\" is already in label");
+  EXPECT_EQ(error(file + "index: 'x' text: 'x' length: 3"),
+            "data.train.table.text: column \"x\" is already in index");
+  EXPECT_EQ(error(file + "label: ['y', 'y']"),
+            "data.train.table.label: column \"y\" is already in label");
+  EXPECT_EQ(error(file + "ignore: ''"), "data.train.table.ignore: a column without a name");
+  EXPECT_EQ(error(file + "group: 'y' label: 'y'"),
+            "data.train.table.group: column \"y\" is already in label");
+  EXPECT_EQ(error(file + "column: 't' time: 't'"), "");
+  EXPECT_EQ(error(file + "time: ''"), "data.train.table.time: is empty");
+  EXPECT_EQ(error(file + "category: 'x'"), "");
+  EXPECT_EQ(error(file + "category: 'x' index: 'x'"),
+            "data.train.table.category: expected a column of \"columns\", got \"x\", which is in "
+            "index");
+  EXPECT_EQ(error(file + "category: 'x' column: 'z'"),
+            "data.train.table.category: expected a column of \"columns\", got \"x\"; add it to "
+            "column");
+  for (const char* bad : {"''", "';;'", "'\"'", "'a'", "'1'", "'\\n'", "'.'", "'-'", "'\\303'"}) {
+    EXPECT_EQ(error(file + "separator: " + bad),
+              "data.train.table.separator: expected one character, such as \";\" or \"\\t\"");
+  }
+  EXPECT_EQ(error(file + "separator: '\\t'"), "");
+  EXPECT_EQ(error(file + "decimal: ';'"), "data.train.table.decimal: expected \".\" or \",\"");
+  EXPECT_EQ(error(file + "decimal: ','"),
+            "data.train.table.decimal: separator and decimal are both \",\"; a table of decimal "
+            "commas has another separator, such as \";\"");
+  EXPECT_EQ(error(file + "comment: ','"),
+            "data.train.table.comment: expected one character, such as \"#\"");
+  EXPECT_EQ(error(file + "text: 'x'"),
+            "data.train.table.text: columns of texts need length, words of a text; write length: "
+            "64");
+  EXPECT_EQ(error(file + "length: 3"),
+            "data.train.table.length: is the words of a text, but no text is named; leave it out");
+  EXPECT_EQ(error(file + "words: 3"),
+            "data.train.table.words: is the vocabulary of texts, but no text is named; leave it "
+            "out");
+  EXPECT_EQ(error(file + "text: 'x' length: 3 window: 3"),
+            "data.train.table.text: a series in windows has no texts; leave window out, or text");
+  EXPECT_EQ(error(file + "window: 0"), "data.train.table.window must be >= 1, got 0");
+  EXPECT_EQ(error(file + "text: 'x' length: 0"), "data.train.table.length must be >= 1, got 0");
+  const std::string bucketed = "order: BUCKETED";
+  EXPECT_EQ(error(file + "text: 'x' length: 3", bucketed), "");
+  EXPECT_NE(error(file + "text: ['x', 'y'] length: 3", bucketed), "");
+}
+
 TEST(TrainerText, OutOfRange) {
   const struct {
     std::string path, value, must;
@@ -212,6 +274,12 @@ TEST(TrainerText, Lists) {
       {"data { normalization { } normalization { input: 'image' } train { idx { images: 'i' "
        "labels: 'l' } } }",
        "t:2:26: data.normalization: there are two of \"image\""},
+      {"data { normalization { auto: true mean: 1 } train { idx { images: 'i' labels: 'l' } } }",
+       "t:2:24: data.normalization: auto takes mean and std from the training samples; leave out "
+       "auto, or mean and std"},
+      {"data { normalization { std: 2 auto: true } train { idx { images: 'i' labels: 'l' } } }",
+       "t:2:31: data.normalization: auto takes mean and std from the training samples; leave out "
+       "auto, or mean and std"},
       {"data { train { arrays { array { input: 'x' file: 'y' } array { input: 'x' file: 'z' } } } "
        "}",
        "t:2:64: data.train.arrays: two arrays feed \"x\""},

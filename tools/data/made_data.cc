@@ -78,8 +78,8 @@ int RunMaker(int argc, char** argv, const char* usage, const std::vector<FlagGro
   absl::Status status = maker.check();
   if (status.ok()) status = WriteNewFolder(folder, maker.write);
   if (!status.ok()) Fail(nullptr, status);
-  std::printf("wrote %d and %d synthetic %s to %s\n", absl::GetFlag(maker.train),
-              absl::GetFlag(maker.test), maker.what, folder.c_str());
+  std::printf("wrote %d and %d %s to %s\n", absl::GetFlag(maker.train), absl::GetFlag(maker.test),
+              maker.what, folder.c_str());
   return FinishOutput(0);
 }
 

@@ -32,7 +32,7 @@ absl::Status MakeFolder(const std::string& path);
 absl::Status WriteText(const std::string& path, const std::string& text);
 
 struct Maker {
-  const char* what;                    // "reviews"
+  const char* what;                    // "synthetic reviews"
   const absl::Flag<std::string>& out;  // a folder, which must not exist
   const absl::Flag<int>& train;        // how many
   const absl::Flag<int>& test;

@@ -42,7 +42,7 @@ struct RoundRecord {
   alignas(kLine) Claim claim;                    // read where hashes differ
 };
 
-struct Window {
+struct SharedWindow {
   RoundRecord records[2];
   alignas(kLine) std::byte staging[2][kStageBytes];
 };
@@ -61,7 +61,7 @@ class Shared final : public Collective {
   enum class SharedStage { kCopyIn, kArrive, kAdd, kFinish, kCopyOut, kDone };
   enum class SharedMode { kInline, kInPlace, kStaged };
 
-  Window& Of(int rank) { return *reinterpret_cast<Window*>(memory_->of(rank)); }
+  SharedWindow& Of(int rank) { return *reinterpret_cast<SharedWindow*>(memory_->of(rank)); }
   RoundRecord& RecordOf(int rank) { return Of(rank).records[round_ & 1]; }
 
   absl::Status Begin() override;
@@ -309,7 +309,7 @@ absl::StatusOr<std::unique_ptr<Collective>> NewShared(Communicator& communicator
     return absl::InvalidArgumentError(
         "allreduce \"shared\" sums the ranks of one host, and these are on several; use \"ring\"");
   }
-  auto memory = SharedMemory::Create(communicator, sizeof(Window));
+  auto memory = SharedMemory::Create(communicator, sizeof(SharedWindow));
   if (absl::IsResourceExhausted(memory.status())) return NewDirect(communicator, tag);
   RETURN_IF_ERROR(memory.status());
   return std::make_unique<Shared>(communicator, tag, *std::move(memory), arenas);

@@ -1,9 +1,12 @@
 #include "engine/data/batches/batch_loader.h"
 
+#include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,27 +17,29 @@
 
 namespace gyre {
 
-// A slot is memory for one batch.  It is free, then being decoded by the thread, then ready, then
-// held by the user until Release.  Batches become ready in order.
+// A slot is memory for one batch.  It is free, then being decoded, then held by the user until
+// Release.  Workers take ranges of samples in the order of positions, across slots.  So a batch is
+// decoded by all of them, and batches are complete in about their order.
 class BatchLoader::Impl {
  public:
   Impl(const Dataset& dataset, SampleOrder order, const BatchLoaderOptions& options,
        const std::vector<Tensor>& arrays, Buffer memory)
       : dataset_(dataset),
-        order_(std::move(order)),
         options_(options),
         memory_(std::move(memory)),
-        slots_(static_cast<size_t>(options.depth)) {
+        slots_(static_cast<size_t>(options.depth)),
+        order_(std::move(order)),
+        next_position_(options.first_position) {
     const size_t slot_bytes = BatchBytes(arrays);
     for (size_t i = 0; i < slots_.size(); ++i) {
-      slots_[i] = BatchAt(memory_.data() + i * slot_bytes, arrays);
+      slots_[i].batch = BatchAt(memory_.data() + i * slot_bytes, arrays);
       free_.push_back(&slots_[i]);
     }
     for (const LoadedArray& loaded : options.arrays) {
       decoders_.emplace_back(dataset.arrays()[loaded.array].dtype, loaded.dtype,
                              loaded.normalization);
     }
-    thread_ = std::thread([this] { DecodeAll(); });
+    for (int i = 0; i < options.workers; ++i) workers_.emplace_back([this] { Work(); });
   }
 
   ~Impl() {
@@ -42,114 +47,183 @@ class BatchLoader::Impl {
       std::lock_guard lock(mutex_);
       stop_ = true;
     }
-    slot_freed_.notify_one();
-    thread_.join();
+    slot_freed_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
   }
 
   absl::StatusOr<Batch> Next() {
     std::unique_lock lock(mutex_);
     GYRE_CHECK(held_ + 1 < options_.depth);
-    batch_ready_.wait(lock, [this] { return failed_at_end_ || !ready_.empty(); });
-    if (ready_.empty()) return failure_;
-    const Batch batch = *ready_.front();
-    ready_.pop_front();
+    decoded_.wait(lock, [this] { return !begun_.empty() && begun_.front()->complete(); });
+    const BatchSlot& slot = *begun_.front();
+    if (!slot.failure.ok())
+      return slot.failure;  // it stays the first, so that all later calls fail
+    begun_.pop_front();
     ++held_;
-    return batch;
+    return slot.batch;
   }
 
   void Release(const Batch& batch) {
-    Batch* slot = nullptr;
-    for (Batch& candidate : slots_) {
-      if (candidate.arrays[0].data == batch.arrays[0].data) slot = &candidate;
-    }
-    GYRE_CHECK(slot != nullptr);
+    const auto slot = std::ranges::find(slots_, batch.arrays[0].data,
+                                        [](const BatchSlot& s) { return s.batch.arrays[0].data; });
+    GYRE_CHECK(slot != slots_.end());
     {
       std::lock_guard lock(mutex_);
       GYRE_CHECK(held_ > 0);
       --held_;
-      free_.push_back(slot);
+      free_.push_back(&*slot);
     }
     slot_freed_.notify_one();
   }
 
  private:
-  void DecodeAll() {
-    for (int64_t position = options_.first_position;; position += options_.advance) {
-      Batch* slot = nullptr;
-      {
-        std::unique_lock lock(mutex_);
-        slot_freed_.wait(lock, [this] { return stop_ || !free_.empty(); });
-        if (stop_) return;
-        slot = free_.front();
-        free_.pop_front();
+  struct BatchSlot {
+    Batch batch = {};
+    int64_t taken = 0, decoded = 0;  // samples
+    std::vector<bool> begins = {};   // by sample: a contiguous row begins there
+    int64_t failed = 0;              // the first sample that failed, if failure is an error
+    absl::Status failure = {};
+
+    int64_t count() const { return static_cast<int64_t>(batch.samples.size()); }
+    // Once a sample has failed nothing more is taken.
+    bool complete() const { return decoded == (failure.ok() ? count() : taken); }
+  };
+  struct SampleRange {
+    BatchSlot* slot;
+    int64_t first, last;
+  };
+
+  // Waits for samples to decode, and takes some.  None: the loader ends.
+  std::optional<SampleRange> Take(std::unique_lock<std::mutex>& lock) {
+    for (;;) {
+      slot_freed_.wait(lock, [this] {
+        return stop_ || failed_ || (filling_ != nullptr && filling_->taken < filling_->count()) ||
+               !free_.empty();
+      });
+      if (stop_ || failed_) return std::nullopt;
+      if (filling_ == nullptr || filling_->taken == filling_->count()) {
+        Begin();
+        slot_freed_.notify_all();
+        continue;
       }
-      const absl::Status status = Decode(position, slot);
-      {
-        std::lock_guard lock(mutex_);
-        if (status.ok()) {
-          ready_.push_back(slot);
-        } else {
-          failure_ = status;
-          failed_at_end_ = true;
-        }
-      }
-      batch_ready_.notify_one();
-      if (!status.ok()) return;
+      // A few ranges for each worker, so that they end a batch at about the same time.
+      constexpr int64_t kRanges = 4;
+      const int64_t most = options_.workers == 1
+                               ? options_.count
+                               : CeilDiv(options_.count, kRanges * int64_t{options_.workers});
+      const int64_t first = filling_->taken;
+      filling_->taken = std::min(filling_->count(), first + most);
+      return SampleRange{filling_, first, filling_->taken};
     }
   }
 
-  absl::Status Decode(int64_t position, Batch* batch) {
-    batch->first_position = position;
-    batch->samples.resize(static_cast<size_t>(options_.count));
+  // Begins the next batch in a free slot.
+  void Begin() {
+    filling_ = free_.front();
+    free_.pop_front();
+    filling_->batch.first_position = next_position_;
+    filling_->batch.samples.resize(static_cast<size_t>(options_.count));
+    filling_->begins.resize(static_cast<size_t>(options_.count));
+    filling_->taken = filling_->decoded = 0;
     for (int64_t i = 0; i < options_.count; ++i) {
-      const int64_t sample = order_.At(position + i);
-      const Move move = MoveAt(options_.augmentation, options_.seed, position + i);
-      const bool begins = order_.BeginsAt(position + i);
-      batch->samples[i] = sample;
-      for (size_t k = 0; k < options_.arrays.size(); ++k) {
-        const LoadedArray& loaded = options_.arrays[k];
-        ASSIGN_OR_RETURN(const Tensor stored, dataset_.Read(sample, loaded.array));
-        Tensor to{batch->arrays[k].data, stored.shape, loaded.dtype};
-        to.data = static_cast<std::byte*>(to.data) + static_cast<size_t>(i) * to.bytes();
-        const absl::Status decoded =
-            decoders_[k].Decode(stored, loaded.augmented ? move : Move{}, to);
-        if (!decoded.ok()) {
-          return absl::InvalidArgumentError(absl::StrCat(dataset_.arrays()[loaded.array].file,
-                                                         ": sample ", sample, " (the first is 0) ",
-                                                         decoded.message()));
-        }
-        if (begins && dataset_.arrays()[loaded.array].reset) *to.as<int32_t>() = 1;
+      filling_->batch.samples[i] = order_.At(next_position_ + i);
+      filling_->begins[i] = order_.BeginsAt(next_position_ + i);
+    }
+    next_position_ += options_.advance;
+    begun_.push_back(filling_);
+    if (options_.count == 0) decoded_.notify_one();
+  }
+
+  void Work() {
+    SampleMemory memory;
+    std::unique_lock lock(mutex_);
+    while (const std::optional<SampleRange> range = Take(lock)) {
+      lock.unlock();
+      absl::Status status;
+      int64_t sample = range->first;
+      for (; sample < range->last; ++sample) {
+        status = Decode(*range->slot, sample, memory);
+        if (!status.ok()) break;
       }
+      lock.lock();
+      BatchSlot& slot = *range->slot;
+      slot.decoded += range->last - range->first;
+      if (!status.ok() && (slot.failure.ok() || sample < slot.failed)) {
+        slot.failed = sample;
+        slot.failure = status;
+        failed_ = true;
+        slot_freed_.notify_all();
+      }
+      if (slot.complete()) decoded_.notify_one();
+    }
+  }
+
+  // Decodes sample i of a batch.
+  absl::Status Decode(const BatchSlot& slot, int64_t i, SampleMemory& memory) const {
+    const int64_t sample = slot.batch.samples[i], position = slot.batch.first_position + i;
+    const SampleDraw draw{.seed = options_.seed, .position = position};
+    const Move move = MoveAt(options_.augmentation, options_.seed, position);
+    for (size_t k = 0; k < options_.arrays.size(); ++k) {
+      const LoadedArray& loaded = options_.arrays[k];
+      const DataArray& array = dataset_.arrays()[loaded.array];
+      ASSIGN_OR_RETURN(Tensor stored,
+                       dataset_.Read(sample, loaded.array, memory,
+                                     loaded.augmented ? std::optional(draw) : std::nullopt));
+      if (loaded.augmented) stored = Changed(stored, draw, loaded.array, memory);
+      Tensor to{slot.batch.arrays[k].data, stored.shape, loaded.dtype};
+      to.data = static_cast<std::byte*>(to.data) + static_cast<size_t>(i) * to.bytes();
+      const absl::Status decoded =
+          decoders_[k].Decode(stored, loaded.augmented ? move : Move{}, to);
+      if (!decoded.ok()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(array.file, ": sample ", sample, " (the first is 0) ", decoded.message()));
+      }
+      if (slot.begins[i] && array.reset) *to.as<int32_t>() = 1;
     }
     return absl::OkStatus();
   }
 
+  // The pixels of a sample, changed in `memory`.
+  Tensor Changed(const Tensor& stored, const SampleDraw& draw, size_t array,
+                 SampleMemory& memory) const {
+    if (!options_.changes.any() || stored.dtype != DType::kU8 || stored.shape.rank() != 3) {
+      return stored;
+    }
+    Tensor changed = stored;
+    changed.data = memory.For(array, stored.bytes());
+    if (changed.data != stored.data) std::memcpy(changed.data, stored.data, stored.bytes());
+    ChangePixels(options_.changes, draw, stored.shape[0], stored.shape[1],
+                 static_cast<int>(stored.shape[2]), changed.as<uint8_t>(), nullptr);
+    return changed;
+  }
+
   const Dataset& dataset_;
-  SampleOrder order_;  // the thread's
   const BatchLoaderOptions options_;
   Buffer memory_;
-  std::vector<Batch> slots_;
   std::vector<Decoder> decoders_;  // by array
+  std::vector<BatchSlot> slots_;
 
-  std::mutex mutex_;  // guards everything below
-  std::condition_variable slot_freed_, batch_ready_;
-  std::deque<Batch*> free_, ready_;
+  std::mutex mutex_;  // guards everything below, and a slot's numbers
+  std::condition_variable slot_freed_, decoded_;
+  SampleOrder order_;
+  int64_t next_position_;  // of the next batch
+  std::deque<BatchSlot*> free_;
+  std::deque<BatchSlot*> begun_;  // in the order of positions
+  BatchSlot* filling_ = nullptr;  // of begun_, the last
   int held_ = 0;
-  absl::Status failure_;
-  bool failed_at_end_ = false;  // failure_ comes after the last ready batch
-  bool stop_ = false;
-  std::thread thread_;
+  bool failed_ = false, stop_ = false;
+  std::vector<std::thread> workers_;
 };
 
 absl::StatusOr<std::unique_ptr<BatchLoader>> BatchLoader::Create(
     const Dataset& dataset, SampleOrder order, Device& device, const BatchLoaderOptions& options) {
   if (options.arrays.empty() || options.first_position < 0 || options.count < 0 ||
-      options.advance < 0 || options.depth < 2) {
+      options.advance < 0 || options.depth < 2 || options.workers < 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a batch loader wants an array, first position, count and advance >= 0 and "
-                     "depth >= 2, got ",
+        absl::StrCat("a batch loader wants an array, first position, count and advance >= 0, "
+                     "depth >= 2 and workers >= 1, got ",
                      options.arrays.size(), ", ", options.first_position, ", ", options.count, ", ",
-                     options.advance, " and ", options.depth));
+                     options.advance, ", ", options.depth, " and ", options.workers));
   }
   using Wide = unsigned __int128;  // a count is a user's number: the products may exceed 64 bits
   const auto count = static_cast<Wide>(options.count);

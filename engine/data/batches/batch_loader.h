@@ -1,6 +1,6 @@
-// batch_loader.h: decodes batches ahead, on a background thread, into pinned host memory, so that
-// reading overlaps training.  A batch's content depends on its position alone, never on timing.
-// Create, Next, Release and the destructor belong to one thread.
+// batch_loader.h: decodes batches ahead, by worker threads, into pinned host memory, so that
+// reading overlaps training.  A batch's content depends on its position alone, never on the number
+// of workers or on timing.  Create, Next, Release and the destructor belong to one thread.
 #pragma once
 
 #include <memory>
@@ -10,6 +10,7 @@
 #include "engine/data/batches/batch.h"
 #include "engine/data/batches/decoder.h"
 #include "engine/data/batches/sample_order.h"
+#include "engine/data/pictures/pixel_changes.h"
 #include "engine/data/sets/dataset.h"
 #include "engine/runtime/device/device.h"
 
@@ -19,17 +20,19 @@ struct LoadedArray {
   size_t array = 0;  // index in the data set
   DType dtype = DType::kF32;
   Normalization normalization = {};
-  bool augmented = false;  // only for shape [H, W, C]
+  bool augmented = false;  // varies by its position.  Moved only if of shape [H, W, C]
 };
 
 struct BatchLoaderOptions {
   std::vector<LoadedArray> arrays;  // at least one
   Augmentation augmentation = {};
+  PixelChanges changes = {};   // of bytes [H, W, C] of augmented arrays
   uint64_t seed = 1;           // of augmentation
   int64_t first_position = 0;  // of this rank's first sample in the endless order
   int64_t count = 0;           // samples a batch on this rank, >= 0
   int64_t advance = 0;         // positions from one batch to the next, the global batch
   int depth = 3;               // batches in flight, >= 2
+  int workers = 1;             // threads that decode, >= 1
 };
 
 class BatchLoader {
@@ -40,11 +43,12 @@ class BatchLoader {
   static absl::StatusOr<std::unique_ptr<BatchLoader>> Create(const Dataset& dataset,
                                                              SampleOrder order, Device& device,
                                                              const BatchLoaderOptions& options);
-  ~BatchLoader();  // joins the thread, never hangs
+  ~BatchLoader();  // joins the workers, never hangs
 
   // Blocks until the next batch is decoded.  It is valid until Release, which must follow its copy.
   // Precondition: at most depth - 1 batches are held.
   // Errors: those of Dataset::Read and Decoder::Decode (with file and sample), from their batch on.
+  // Of several samples the first one's is told.
   absl::StatusOr<Batch> Next();
   void Release(const Batch& batch);
 

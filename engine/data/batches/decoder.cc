@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "absl/strings/str_format.h"
 
@@ -15,11 +16,14 @@ To Round(double value) {
   return static_cast<To>(static_cast<AccumulateType<To>>(value));
 }
 
-// to <- value(element, channel) of the moved sample.
-template <typename From, typename To, typename Value>
-void Place(const Tensor& sample, const Move& move, const Tensor& result, const Value& value) {
+// to <- value(element, channel) of the moved sample.  kChannels: the channels, or 0 for any number.
+template <int kChannels, typename From, typename To, typename Value>
+void PlaceChannels(const Tensor& sample, const Move& move, const Tensor& result,
+                   const Value& value) {
   const Shape& shape = sample.shape;
-  const int64_t channels = shape.rank() == 0 ? 1 : shape[shape.rank() - 1];
+  const int64_t channels = kChannels > 0       ? kChannels
+                           : shape.rank() == 0 ? 1
+                                               : shape[shape.rank() - 1];
   const From* from = sample.as<From>();
   To* to = result.as<To>();
   const auto place = [&](const From* pixel) {
@@ -42,6 +46,18 @@ void Place(const Tensor& sample, const Move& move, const Tensor& result, const V
       }
     }
   }
+}
+
+// Loops over the channels of pictures are unrolled.
+template <typename From, typename To, typename Value>
+void Place(const Tensor& sample, const Move& move, const Tensor& result, const Value& value) {
+  const Shape& shape = sample.shape;
+  if constexpr (std::is_same_v<From, uint8_t>) {
+    if (shape.rank() == 3 && shape[2] == 3) {
+      return PlaceChannels<3, From, To>(sample, move, result, value);
+    }
+  }
+  PlaceChannels<0, From, To>(sample, move, result, value);
 }
 
 }  // namespace

@@ -17,13 +17,15 @@ constexpr char kFashionMnistFolder[] = "/usr/share/datasets/fashion-mnist/";
 constexpr const char* kMade[] = {
     "images_224.npy", "images_227.npy", "labels.npy",      "train_text.npy", "train_next.npy",
     "test_text.npy",  "test_next.npy",  "bible_train.txt", "bible_test.txt", "shots/train",
-    "shots/test",     "reviews/train",  "reviews/test"};
+    "images/train",   "shots/test",     "reviews/train",   "reviews/test"};
 
 absl::StatusOr<std::unique_ptr<Dataset>> Open(const SeriesSource& source) {
   const DatasetConfig& config = source.set();
   if (config.has_text()) return OpenText(source);
   if (config.has_reviews()) return OpenReviews(source);
   if (config.has_shots()) return OpenShots(source);
+  if (config.has_images()) return OpenImages(source);
+  if (config.has_table()) return OpenTable(source);
   auto dataset = std::make_unique<MemoryDataset>();
   const auto add = [&](const std::string& input, ArrayFile file) -> absl::Status {
     file.path = source.Resolve(file.path);
@@ -62,11 +64,18 @@ std::string Advice(const absl::Status& status, const std::string& folder) {
 
 }  // namespace
 
+std::byte* SampleMemory::For(size_t array, size_t bytes) {
+  if (samples.size() <= array) samples.resize(array + 1);
+  if (samples[array].size() < bytes) samples[array].resize(bytes);
+  return samples[array].data();
+}
+
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,
-                                                     const std::string& config_file, const Fit& fit,
+                                                     const std::string& config_file,
+                                                     const NetInputs& inputs, const Fit& fit,
                                                      const PathOf& path_of) {
   const std::string folder = std::filesystem::path(config_file).parent_path().string();
-  auto dataset = Open({data, train, folder, fit, path_of});
+  auto dataset = Open({data, train, folder, inputs, fit, path_of});
   if (!absl::IsNotFound(dataset.status())) return dataset;
   return absl::NotFoundError(
       absl::StrCat(dataset.status().message(), Advice(dataset.status(), folder)));

@@ -1,13 +1,17 @@
 // dataset.h: named arrays of samples with random access.  Immutable after opening.  Any thread.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/data/sample_draw.h"
 #include "engine/data/sets/fit.h"
 #include "engine/runtime/tensor.h"
 #include "models/schema/trainer.pb.h"
@@ -21,21 +25,47 @@ struct DataArray {
   Shape shape;         // at least one element
   DType dtype;         // U8, I32, F32 or F64
   bool reset = false;  // marks [T], 1 where a sequence begins
+  // Stands for the samples in a digest of the data, where to read them all would take long, as of
+  // pictures.  "": they are read.
+  std::string digest = {};
 };
+
+// Memory of one thread for samples that are decoded as they are read.  It is kept from one to the
+// next, so that none is allocated for each.
+struct SampleMemory {
+  std::vector<std::vector<std::byte>> samples;  // by array, of the one read last
+  std::string file;                             // being read
+  std::vector<uint8_t> pixels, resized;         // being decoded
+
+  std::byte* For(size_t array, size_t bytes);
+};
+
+// An input of the net, from which a data set may learn what is wanted of it.
+struct NetInput {
+  std::string name;
+  std::vector<int64_t> dims = {};  // of a sample
+  bool label = false;              // integers; else reals
+};
+using NetInputs = std::vector<NetInput>;
 
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;  // samples, >= 1
   virtual const std::vector<DataArray>& arrays() const = 0;
-  // Sample `index` of arrays()[array], as stored.  It lives as long as the data set.  A data set of
-  // sequences has one more sample, size(), which is blank, of length 0.
+  // Sample `index` of arrays()[array], before pixels are moved and normalised.  It lives until
+  // `memory` reads the array's next one.  It varies by `draw`, if there is one: a function of the
+  // index and the draw alone.  A data set of sequences has one more sample, size(), which is blank,
+  // of length 0.
   // Errors: OutOfRange, and those of decoding, naming the file and the sample.
-  virtual absl::StatusOr<Tensor> Read(int64_t index, size_t array) const = 0;
+  virtual absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory& memory,
+                                      const std::optional<SampleDraw>& draw) const = 0;
   // Samples of each sequence, if they must be read in order.  The sequences are contiguous.
   virtual std::span<const int64_t> sequences() const { return {}; }
   // Elements of each sample that are not padding.  Empty: all are.
   virtual std::span<const int32_t> lengths() const { return {}; }
+  // A number for each sample, the same for those that belong together.  Empty: none do.
+  virtual std::span<const int64_t> groups() const { return {}; }
   virtual Fit fit() const { return {}; }
   // For people: a line with a count for each kind of content that is left out.
   virtual const std::vector<std::string>& notes() const {
@@ -49,14 +79,15 @@ using PathOf = std::function<std::string(const std::string& path, const std::str
 
 // Opens data.train or data.test.  Relative paths are relative to the folder of `config_file`.  IDX
 // images and labels feed image_input and label_input.  IDX images N,H,W have one channel.  The fit
-// is `fit` if it has a name, else the file that data.train names, else one made from the samples of
-// data.train.  `path_of` may be null.
+// is `fit` if it is not empty, else the files that data.train names, else made from the samples of
+// data.train.  `inputs` are the net's.  `path_of` may be null.
 // Errors: those of ReadArray (a missing file's says how to get it), and InvalidArgument for
 //   arrays  without samples or elements, or with unequal numbers of samples
 //   fits    other than data.train names
 //   files   unlike docs/data_formats.md, with line, entry or signal
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,
                                                      const std::string& config_file,
+                                                     const NetInputs& inputs = {},
                                                      const Fit& fit = {},
                                                      const PathOf& path_of = {});
 

@@ -8,21 +8,34 @@
 #include "absl/strings/str_split.h"
 
 namespace gyre {
+namespace {
 
-std::string DifferenceOf(const Fit& expected, const Fit& got) {
-  if (expected.name == got.name && expected.text == got.text) return "";
-  const auto name = [](const Fit& fit) { return fit.name.empty() ? "none" : fit.name; };
-  if (expected.name != got.name) {
-    return absl::StrFormat("%s is expected, but it is %s", name(expected), name(got));
-  }
-  const std::vector<std::string> a = absl::StrSplit(expected.text, '\n');
-  const std::vector<std::string> b = absl::StrSplit(got.text, '\n');
+std::string FirstDifference(const std::string& name, const std::string& expected,
+                            const std::string& got) {
+  const std::vector<std::string> a = absl::StrSplit(expected, '\n');
+  const std::vector<std::string> b = absl::StrSplit(got, '\n');
   size_t line = 0;
   while (line < std::min(a.size(), b.size()) && a[line] == b[line]) ++line;
   const auto at = [&](const std::vector<std::string>& lines) {
     return line + 1 < lines.size() ? absl::StrCat("\"", lines[line], "\"") : "its end";
   };
-  return absl::StrFormat("line %d of %s is %s, but %s here", line + 1, got.name, at(a), at(b));
+  return absl::StrFormat("line %d of %s is %s, but %s here", line + 1, name, at(a), at(b));
+}
+
+}  // namespace
+
+std::string DifferenceOf(const Fit& expected, const Fit& got) {
+  for (const auto& [name, text] : expected) {
+    const auto same = got.find(name);
+    if (same == got.end()) {
+      const auto other = std::ranges::find_if(
+          got, [&](const auto& text_of) { return !expected.contains(text_of.first); });
+      return absl::StrFormat("%s is expected, but it is %s", name,
+                             other == got.end() ? "none" : other->first);
+    }
+    if (same->second != text) return FirstDifference(name, text, same->second);
+  }
+  return "";
 }
 
 }  // namespace gyre

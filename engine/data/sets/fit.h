@@ -1,17 +1,17 @@
 // fit.h: data made from the training samples alone, by which all other samples are read.
 #pragma once
 
+#include <map>
 #include <string>
 
 namespace gyre {
 
-// A vocabulary, or the scales of signals.  The weights mean nothing with another fit.
-struct Fit {
-  std::string name = {};  // of a file in the run's folder.  "": there is no fit
-  std::string text = {};
-};
+// Texts such as a vocabulary or the scales of signals, by the name of a file in the run's folder.
+// The weights mean nothing with other texts.  Empty: nothing is made of the samples.
+using Fit = std::map<std::string, std::string>;
 
-// The first difference of two fits, for people, or "".
+// The first text of `expected` that `got` lacks or has otherwise, for people, or "".  `got` may
+// have more texts.
 std::string DifferenceOf(const Fit& expected, const Fit& got);
 
 }  // namespace gyre

@@ -28,7 +28,8 @@ absl::Status MemoryDataset::Add(const std::string& input, const std::string& nam
   return absl::OkStatus();
 }
 
-absl::StatusOr<Tensor> MemoryDataset::Read(int64_t index, size_t array) const {
+absl::StatusOr<Tensor> MemoryDataset::Read(int64_t index, size_t array, SampleMemory&,
+                                           const std::optional<SampleDraw>&) const {
   if (index < 0 || index >= stored_) {
     return absl::OutOfRangeError(
         absl::StrCat(arrays_[array].file, ": sample ", index, " of ", size(), " does not exist"));

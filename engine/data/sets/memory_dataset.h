@@ -19,6 +19,7 @@ class MemoryDataset : public Dataset {
   // The last sample of each array is the blank one.  These sequences are the others.
   void SetSequences(std::vector<int64_t> samples) { sequences_ = std::move(samples); }
   void SetLengths(std::vector<int32_t> lengths) { lengths_ = std::move(lengths); }
+  void SetGroups(std::vector<int64_t> groups) { groups_ = std::move(groups); }
   void SetFit(Fit fit) { fit_ = std::move(fit); }
   // Sets the text about content that is left out, or "".
   void AddNote(std::string note) {
@@ -27,9 +28,11 @@ class MemoryDataset : public Dataset {
 
   int64_t size() const override { return stored_ - (sequences_.empty() ? 0 : 1); }
   const std::vector<DataArray>& arrays() const override { return arrays_; }
-  absl::StatusOr<Tensor> Read(int64_t index, size_t array) const override;
+  absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory& memory,
+                              const std::optional<SampleDraw>& draw) const override;
   std::span<const int64_t> sequences() const override { return sequences_; }
   std::span<const int32_t> lengths() const override { return lengths_; }
+  std::span<const int64_t> groups() const override { return groups_; }
   Fit fit() const override { return fit_; }
   const std::vector<std::string>& notes() const override { return notes_; }
 
@@ -39,6 +42,7 @@ class MemoryDataset : public Dataset {
   std::vector<HostArray> contents_;
   std::vector<int64_t> sequences_;
   std::vector<int32_t> lengths_;
+  std::vector<int64_t> groups_;
   Fit fit_;
   std::vector<std::string> notes_;
 };

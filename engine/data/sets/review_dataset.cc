@@ -141,7 +141,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenReviews(const SeriesSource& source)
     ASSIGN_OR_RETURN(const Reviews training, ReadReviews(source, config));
     return MakeVocabulary(training.reviews, config.words());
   };
-  ASSIGN_OR_RETURN(Fit fit, FitFor(source, "vocabulary.txt", config.vocabulary(), make));
+  ASSIGN_OR_RETURN(std::string fit, FitFor(source, kVocabularyFile, config.vocabulary(), make));
   ASSIGN_OR_RETURN(const Vocabulary vocabulary, ParseVocabulary(source, fit, config.vocabulary()));
   const TokenKind kind = vocabulary.LowerKind();
 
@@ -173,7 +173,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenReviews(const SeriesSource& source)
   RETURN_IF_ERROR(dataset->Add("text", name, std::move(text)));
   RETURN_IF_ERROR(dataset->Add("length", name, std::move(lengths)));
   RETURN_IF_ERROR(dataset->Add("label", name, std::move(labels)));
-  dataset->SetFit(std::move(fit));
+  dataset->SetFit({{kVocabularyFile, std::move(fit)}});
   dataset->AddNote(read.left_out);
   if (cut > 0) {
     dataset->AddNote(

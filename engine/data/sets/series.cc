@@ -21,33 +21,35 @@ std::string SeriesSource::Resolve(const std::string& path) const {
   return path_of ? path_of(path, there) : there;
 }
 
-absl::StatusOr<Fit> FitFor(const SeriesSource& source, const std::string& name,
-                           const std::string& file,
-                           const std::function<absl::StatusOr<std::string>()>& make) {
-  Fit fit{.name = name};
+absl::StatusOr<std::string> FitFor(const SeriesSource& source, const std::string& name,
+                                   const std::string& file,
+                                   const std::function<absl::StatusOr<std::string>()>& make) {
+  const auto known = source.fit.find(name);
+  std::string text;
   if (!file.empty()) {
-    ASSIGN_OR_RETURN(fit.text, ReadText(source.Resolve(file)));
-    absl::StrReplaceAll({{"\r\n", "\n"}}, &fit.text);
-    if (!fit.text.empty() && !fit.text.ends_with('\n')) fit.text += '\n';  // by an editor
-  } else if (source.fit.name.empty()) {
-    ASSIGN_OR_RETURN(fit.text, make());
+    ASSIGN_OR_RETURN(text, ReadText(source.Resolve(file)));
+    absl::StrReplaceAll({{"\r\n", "\n"}}, &text);
+    if (!text.empty() && !text.ends_with('\n')) text += '\n';  // by an editor
+  } else if (known != source.fit.end()) {
+    return known->second;
+  } else if (source.fit.empty()) {
+    return make();
   }
-  if (source.fit.name.empty()) return fit;
-  if (file.empty() && source.fit.name == name) return source.fit;
-  const std::string difference = DifferenceOf(source.fit, fit);
-  if (difference.empty()) return fit;
+  const std::string difference = DifferenceOf(
+      known == source.fit.end() ? source.fit : Fit{{name, known->second}}, {{name, text}});
+  if (difference.empty()) return text;
   return absl::InvalidArgumentError(
       absl::StrFormat("%s is of another run than the weights: %s; leave it out, or name that of "
                       "their run",
                       file.empty() ? name : source.Resolve(file), difference));
 }
 
-absl::StatusOr<Vocabulary> ParseVocabulary(const SeriesSource& source, const Fit& fit,
+absl::StatusOr<Vocabulary> ParseVocabulary(const SeriesSource& source, const std::string& text,
                                            const std::string& file) {
-  auto vocabulary = Vocabulary::Parse(fit.text);
+  auto vocabulary = Vocabulary::Parse(text);
   if (vocabulary.ok()) return vocabulary;
   return absl::Status(vocabulary.status().code(),
-                      absl::StrCat(file.empty() ? fit.name : source.Resolve(file), ":",
+                      absl::StrCat(file.empty() ? kVocabularyFile : source.Resolve(file), ":",
                                    vocabulary.status().message()));
 }
 

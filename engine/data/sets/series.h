@@ -19,6 +19,7 @@ struct SeriesSource {
   const DataConfig& data;
   bool train;
   std::string folder;  // base of relative paths
+  const NetInputs& inputs;
   const Fit& fit;
   const PathOf& path_of;
 
@@ -29,19 +30,25 @@ struct SeriesSource {
 absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const SeriesSource& source);
 absl::StatusOr<std::unique_ptr<Dataset>> OpenReviews(const SeriesSource& source);
 absl::StatusOr<std::unique_ptr<Dataset>> OpenShots(const SeriesSource& source);
+absl::StatusOr<std::unique_ptr<Dataset>> OpenImages(const SeriesSource& source);
+absl::StatusOr<std::unique_ptr<Dataset>> OpenTable(const SeriesSource& source);
 
 // A label that losses and metrics are told to ignore.
 inline constexpr int32_t kIgnored = -1;
 
-// Returns source.fit if it has a name, else the content of `file` unless that is "", else the
-// result of `make` from the training samples, under `name`.
-// Errors: those of both, and InvalidArgument if source.fit has another name or unlike content.
-absl::StatusOr<Fit> FitFor(const SeriesSource& source, const std::string& name,
-                           const std::string& file,
-                           const std::function<absl::StatusOr<std::string>()>& make);
+// The text `name` of a fit: that of source.fit, else the content of `file` unless that is "", else
+// the result of `make` from the training samples.
+// Errors: those of both, and InvalidArgument if source.fit has only other texts, or unlike content.
+absl::StatusOr<std::string> FitFor(const SeriesSource& source, const std::string& name,
+                                   const std::string& file,
+                                   const std::function<absl::StatusOr<std::string>()>& make);
 
-// The vocabulary of a fit.  `file` is its origin or "".  Errors name the file and the line.
-absl::StatusOr<Vocabulary> ParseVocabulary(const SeriesSource& source, const Fit& fit,
+// A vocabulary's name in a fit.
+inline constexpr char kVocabularyFile[] = "vocabulary.txt";
+// A table's.
+inline constexpr char kTableFile[] = "table.txt";
+// The vocabulary of a text.  `file` is its origin or "".  Errors name the file and the line.
+absl::StatusOr<Vocabulary> ParseVocabulary(const SeriesSource& source, const std::string& text,
                                            const std::string& file);
 
 // The content of a folder, as a reader sees it.

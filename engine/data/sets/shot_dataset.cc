@@ -19,6 +19,7 @@ namespace gyre {
 namespace {
 
 // As times until the event: beyond the shot's end, and where there is no event.
+constexpr char kScalesFile[] = "scales.txt";  // in a fit
 constexpr float kBeyond = -1, kNever = 1e9;
 
 std::vector<std::string> NamesOf(const ShotsConfig& config) {
@@ -204,13 +205,14 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenShots(const SeriesSource& source) {
     ASSIGN_OR_RETURN(const auto training, ReadShots(source.Resolve(config.folder()), config));
     return MakeScales(training, config);
   };
-  ASSIGN_OR_RETURN(Fit fit, FitFor(source, "scales.txt", config.scales(), make));
-  const std::string scales_file = config.has_scales() ? source.Resolve(config.scales()) : fit.name;
-  ASSIGN_OR_RETURN(const std::vector<double> scales, ParseScales(scales_file, fit.text, config));
+  ASSIGN_OR_RETURN(std::string fit, FitFor(source, kScalesFile, config.scales(), make));
+  const std::string scales_file =
+      config.has_scales() ? source.Resolve(config.scales()) : kScalesFile;
+  ASSIGN_OR_RETURN(const std::vector<double> scales, ParseScales(scales_file, fit, config));
 
   auto dataset = std::make_unique<MemoryDataset>();
   RETURN_IF_ERROR(AddChunks(shots, scales, config, folder, *dataset));
-  dataset->SetFit(std::move(fit));
+  dataset->SetFit({{kScalesFile, std::move(fit)}});
   dataset->AddNote(left_out);
   return dataset;
 }

@@ -1,26 +1,24 @@
 #include "engine/data/sets/shot_file.h"
 
-#include <csv.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "engine/data/files/text_file.h"
 #include "engine/data/tensors/array_file.h"
+#include "engine/data/tensors/csv_reader.h"
 #include "engine/runtime/check.h"
 #include "models/schema/describe.h"
 
@@ -96,62 +94,14 @@ absl::StatusOr<Shot> ReadNpz(const std::string& path, const std::vector<std::str
   return shot;
 }
 
-// Lines of a file, one after another, without what ends them.
-class Lines {
- public:
-  Lines(std::string path, std::string_view text) : path_(std::move(path)), rest_(text) {}
-  // Blank ones are passed.
-  bool Next() {
-    while (!rest_.empty()) {
-      line_ = rest_.substr(0, rest_.find('\n'));
-      rest_.remove_prefix(std::min(rest_.size(), line_.size() + 1));
-      if (line_.ends_with('\r')) line_.remove_suffix(1);
-      ++number_;
-      if (!std::ranges::all_of(line_, absl::ascii_isspace)) return true;
-    }
-    return false;
-  }
-  const std::string& path() const { return path_; }
-  std::string line() const { return std::string(line_); }
-  absl::Status Error(const std::string& what) const {
-    return Invalid(absl::StrCat(path_, ":", number_), what);
-  }
-
- private:
-  const std::string path_;
-  std::string_view line_, rest_;
-  int64_t number_ = 0;
-};
-
-absl::StatusOr<std::vector<std::string>> Cells(const Lines& lines) {
-  const std::string line = lines.line();
-  std::vector<std::string> cells;
-  const auto add = [](void* bytes, size_t size, void* to) {
-    static_cast<std::vector<std::string>*>(to)->emplace_back(static_cast<const char*>(bytes), size);
-  };
-  csv_parser parser;
-  GYRE_CHECK(csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) == 0);
-  const bool good =
-      csv_parse(&parser, line.data(), line.size(), add, nullptr, &cells) == line.size() &&
-      csv_fini(&parser, add, nullptr, &cells) == 0;
-  csv_free(&parser);
-  if (!good) return lines.Error("a quote within a cell, or one that is not closed");
-  return cells;
-}
-
-// Text of a file as a message can show it.
-std::string Shown(const std::string& text) {
-  constexpr size_t kMost = 60;
-  const std::string escaped = absl::CEscape(text.substr(0, kMost));
-  return absl::StrCat("\"", escaped, "\"", text.size() > kMost ? "..." : "");
-}
-
-// The columns of a .csv by their names.
+// The columns of a .csv by their names, which `reader` has just read.
 class Header {
  public:
-  Header(std::vector<std::string> names, const Lines& lines)
-      : names_(std::move(names)), lines_(lines) {
-    for (size_t i = 0; i < names_.size(); ++i) columns_[names_[i]].push_back(i);
+  explicit Header(const CsvReader& reader) : reader_(reader) {
+    for (size_t i = 0; i < reader.size(); ++i) {
+      names_.emplace_back(reader.cell(i));
+      columns_[names_[i]].push_back(i);
+    }
   }
 
   const std::vector<std::string>& names() const { return names_; }
@@ -164,15 +114,16 @@ class Header {
       const auto columns = columns_.find(name);
       if (columns == columns_.end()) break;
       if (columns->second.size() > 1) {
-        return lines_.Error(absl::StrFormat("two columns \"%s\"", name));
+        return reader_.Error(absl::StrFormat("two columns \"%s\"", name));
       }
       found.push_back(columns->second[0]);
     }
     if (found.empty()) {
-      const bool semicolons = absl::StrContains(lines_.line(), ';');
-      return lines_.Error(absl::StrFormat("no column \"%s%s\" among %s%s", signal,
-                                          profile ? "[0]" : "", Shown(lines_.line()),
-                                          semicolons ? "; commas separate columns" : ""));
+      const std::string line = absl::StrJoin(names_, ",");
+      const bool semicolons = absl::StrContains(line, ';');
+      return reader_.Error(absl::StrFormat("no column \"%s%s\" among %s%s", signal,
+                                           profile ? "[0]" : "", Shown(line),
+                                           semicolons ? "; commas separate columns" : ""));
     }
     if (profile) RETURN_IF_ERROR(CheckNoOthers(signal, found));
     return found;
@@ -186,73 +137,73 @@ class Header {
     for (auto name = columns_.lower_bound(begin);
          name != columns_.end() && name->first.starts_with(begin); ++name) {
       if (points.contains(name->second[0])) continue;
-      return lines_.Error(absl::StrFormat("a column \"%s\", but none \"%s[%d]\"", name->first,
-                                          profile, found.size()));
+      return reader_.Error(absl::StrFormat("a column \"%s\", but none \"%s[%d]\"", name->first,
+                                           profile, found.size()));
     }
     return absl::OkStatus();
   }
 
-  const std::vector<std::string> names_;
-  const Lines& lines_;
+  const CsvReader& reader_;
+  std::vector<std::string> names_;
   std::map<std::string, std::vector<size_t>> columns_;
 };
 
-// Passes the lines of comments ahead of the names; "# event 0.85" is one that counts.
-absl::Status ReadComments(Lines& lines, double* event) {
+// Reads the comments ahead of the names.  "# event 0.85" is one that counts.
+absl::Status ReadComments(CsvReader& reader, double* event) {
   bool any = false;
-  while (lines.Next()) {
-    std::string text = lines.line();
-    if (!text.starts_with('#')) return absl::OkStatus();
-    absl::AsciiStrToLower(&text);
-    absl::string_view comment = text;
+  for (;;) {
+    ASSIGN_OR_RETURN(std::optional<std::string> text, reader.ReadComment('#'));
+    if (!text) return absl::OkStatus();
+    absl::AsciiStrToLower(&*text);
+    absl::string_view comment = *text;
     comment = absl::StripLeadingAsciiWhitespace(comment.substr(1));
     if (!absl::ConsumePrefix(&comment, "event")) continue;
-    if (any) return lines.Error("a second event");
+    if (any) return reader.Error("a second event");
     if (!absl::SimpleAtod(comment, event) || !std::isfinite(*event)) {
-      return lines.Error(
+      return reader.Error(
           absl::StrCat("expected \"# event\" and a time",
                        PointAdvice(std::string(absl::StripAsciiWhitespace(comment)))));
     }
     any = true;
   }
-  return Invalid(lines.path(), "expected a line of names, time,..., and a line a time");
 }
 
 absl::StatusOr<Shot> ReadCsv(const std::string& path, const std::vector<std::string>& names,
                              size_t signals) {
-  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  ASSIGN_OR_RETURN(const auto reader, CsvReader::Open(path));
   Shot shot{.file = path, .time = {}, .signals = {}};
-  Lines lines(path, text);
-  RETURN_IF_ERROR(ReadComments(lines, &shot.event));
-  ASSIGN_OR_RETURN(std::vector<std::string> cells, Cells(lines));
-  const Header header(std::move(cells), lines);
+  RETURN_IF_ERROR(ReadComments(*reader, &shot.event));
+  ASSIGN_OR_RETURN(const bool named, reader->Next());
+  if (!named) return Invalid(path, "expected a line of names, time,..., and a line a time");
+  const Header header(*reader);
   std::vector<std::vector<size_t>> columns;
   ASSIGN_OR_RETURN(columns.emplace_back(), header.Find("time", false));
   for (size_t i = 0; i < names.size(); ++i) {
     ASSIGN_OR_RETURN(columns.emplace_back(), header.Find(names[i], i >= signals));
     shot.signals.push_back({static_cast<int64_t>(columns.back().size()), {}});
   }
-  while (lines.Next()) {
-    ASSIGN_OR_RETURN(cells, Cells(lines));
-    if (cells.size() != header.names().size()) {
-      return lines.Error(absl::StrFormat(
-          "%d columns, but the names are %d%s", cells.size(), header.names().size(),
-          cells.size() > header.names().size() ? "; a decimal has a point, not a comma" : ""));
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool more, reader->Next());
+    if (!more) return shot;
+    if (reader->size() != header.names().size()) {
+      return reader->Error(absl::StrFormat(
+          "%d columns, but the names are %d%s", reader->size(), header.names().size(),
+          reader->size() > header.names().size() ? "; a decimal has a point, not a comma" : ""));
     }
     for (size_t i = 0; i < columns.size(); ++i) {
       for (const size_t column : columns[i]) {
+        const std::string_view cell = reader->cell(column);
         double value;
-        if (!absl::SimpleAtod(cells[column], &value)) {
-          return lines.Error(absl::StrFormat("%s: expected a number, got %s%s",
-                                             header.names()[column], Shown(cells[column]),
-                                             PointAdvice(cells[column])));
+        if (!absl::SimpleAtod({cell.data(), cell.size()}, &value)) {
+          return reader->Error(absl::StrFormat("%s: expected a number, got %s%s",
+                                               header.names()[column], Shown(cell),
+                                               PointAdvice(cell)));
         }
         if (i == 0) shot.time.push_back(value);
         if (i > 0) shot.signals[i - 1].values.push_back(static_cast<float>(value));
       }
     }
   }
-  return shot;
 }
 
 }  // namespace

@@ -42,8 +42,8 @@ absl::StatusOr<std::string> MakeVocabulary(const SeriesSource& source, const Tex
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const SeriesSource& source) {
   const TextConfig& config = source.data.train().text();
-  ASSIGN_OR_RETURN(Fit fit, FitFor(source, "vocabulary.txt", config.vocabulary(),
-                                   [&] { return MakeVocabulary(source, config); }));
+  ASSIGN_OR_RETURN(std::string fit, FitFor(source, kVocabularyFile, config.vocabulary(),
+                                           [&] { return MakeVocabulary(source, config); }));
   ASSIGN_OR_RETURN(const Vocabulary vocabulary, ParseVocabulary(source, fit, config.vocabulary()));
   std::vector<int32_t> tokens, next;
   std::vector<size_t> begins;
@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const SeriesSource& source) {
   RETURN_IF_ERROR(dataset->Add("text", name, std::move(text)));
   RETURN_IF_ERROR(dataset->Add("next", name, std::move(following)));
   RETURN_IF_ERROR(dataset->Add("reset", name, std::move(reset), /*reset=*/true));
-  dataset->SetFit(std::move(fit));
+  dataset->SetFit({{kVocabularyFile, std::move(fit)}});
   return dataset;
 }
 

@@ -40,8 +40,8 @@ struct Checkpoint {
 // optimizer and the carried rows.
 enum class CheckpointNeed : uint8_t { kAll, kWeights };
 
-// The vocabulary or the like that the data derived from their training samples.
-inline Fit FitOf(const CheckpointState& state) { return {state.fit_name(), state.fit_text()}; }
+// The vocabulary and the like that the data derived from their training samples.
+Fit FitOf(const CheckpointState& state);
 
 class CheckpointStore {
  public:

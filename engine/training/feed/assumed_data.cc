@@ -27,7 +27,8 @@ class AssumedDataset : public Dataset {
   }
   int64_t size() const override { return size_; }
   const std::vector<DataArray>& arrays() const override { return arrays_; }
-  absl::StatusOr<Tensor> Read(int64_t, size_t array) const override {
+  absl::StatusOr<Tensor> Read(int64_t, size_t array, SampleMemory&,
+                              const std::optional<SampleDraw>&) const override {
     return Tensor{const_cast<std::byte*>(zeros_.data()), arrays_[array].shape,
                   arrays_[array].dtype};
   }
@@ -44,15 +45,15 @@ absl::StatusOr<RunData> AssumeData(const Parsed<TrainerConfig>& trainer,
                                    const Parsed<NetConfig>& net) {
   const TrainerConfig& config = *trainer.message;
   const auto assume = [&](const DatasetConfig& like, int64_t size) {
-    return std::make_unique<AssumedDataset>(*net.message, like.has_idx() ? DType::kU8 : DType::kF32,
-                                            size);
+    return std::make_unique<AssumedDataset>(
+        *net.message, like.has_idx() || like.has_images() ? DType::kU8 : DType::kF32, size);
   };
   RunData data;
   data.assumed = true;
   data.train = assume(config.data().train(),
                       std::min(SamplesAStep(config), kMostSamplesAStep) * kStepsOfData);
-  if (config.data().has_test()) {
-    data.test = assume(config.data().test(),
+  if (config.data().has_test() || config.data().has_split()) {
+    data.test = assume(config.data().has_test() ? config.data().test() : config.data().train(),
                        config.has_test_batch() ? config.test_batch() : config.batch());
   }
   ASSIGN_OR_RETURN(data.feed, FeedOf(net, trainer, data.train.get(), data.test.get()));

@@ -8,7 +8,7 @@
 
 namespace gyre {
 
-// All values are 0.  An `idx` data set has bytes for its real inputs, others have F32.
+// All values are 0.  `idx` and `images` have bytes for their real inputs, others F32.
 // Errors: those of FeedOf.
 absl::StatusOr<RunData> AssumeData(const Parsed<TrainerConfig>& trainer,
                                    const Parsed<NetConfig>& net);

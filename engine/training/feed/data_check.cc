@@ -1,6 +1,7 @@
 #include "engine/training/feed/data_check.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -51,6 +52,21 @@ std::vector<LabelRange> RangesOf(const NetSpec& net, int input) {
   return ranges;
 }
 
+// First samples of an array that is not read as a whole.
+constexpr int64_t kLookedAt = 16;
+
+// Whether a layer computes with the input, and not only compares with it as a target.
+bool IsComputedWith(const NetSpec& net, int input) {
+  return std::ranges::any_of(net.nodes, [&](const NetNode& node) {
+    const LayerSpec& spec = node.spec;
+    const bool compares = spec.loss_output >= 0 || spec.metric >= 0 || spec.records >= 0;
+    const size_t read = compares ? 1 : node.inputs.size();
+    return std::ranges::any_of(node.inputs.begin(),
+                               node.inputs.begin() + std::min(read, node.inputs.size()),
+                               [&](int value) { return net.InputViewedBy(value) == input; });
+  });
+}
+
 // One input of the net, sample by sample.
 class CheckedInput {
  public:
@@ -63,12 +79,18 @@ class CheckedInput {
         ranges_(RangesOf(net.spec, input)),
         dtype_(fed_.label ? DType::kI32 : AccumulateDType(net.spec.shape.compute)),
         decoder_(array_.dtype, dtype_, fed_.normalization),
-        memory_(static_cast<size_t>(array_.shape.elements()) * SizeOf(dtype_)) {}
+        decoded_(static_cast<size_t>(array_.shape.elements()) * SizeOf(dtype_)),
+        finds_large_(!fed_.label && IsComputedWith(net.spec, input)),
+        // Each value of a byte is finite (FeedOf).
+        skips_(fed_.label ? ranges_.empty()
+                          : array_.dtype == DType::kU8 &&
+                                !(finds_large_ && HasLargePixels(fed_.normalization))) {}
 
   // What the elements mean.
   std::string Describe() const {
     std::string text =
         absl::StrCat(" ", std::string(DTypeName(array_.dtype)), array_.shape.ToString());
+    if (!array_.digest.empty()) absl::StrAppend(&text, " ", array_.digest);
     if (fed_.label) return text;
     for (size_t c = 0; c < fed_.normalization.mean.size(); ++c) {
       absl::StrAppendFormat(&text, " %.17g/%.17g", fed_.normalization.mean[c],
@@ -78,17 +100,18 @@ class CheckedInput {
   }
 
   absl::Status Look(int64_t sample, Sha256Digest& digest) {
-    ASSIGN_OR_RETURN(const Tensor stored, dataset_.Read(sample, index_));
-    digest.Add({static_cast<const char*>(stored.data), stored.bytes()});
-    // Each value of a byte is finite (FeedOf).
-    if (!fed_.label && array_.dtype == DType::kU8) return absl::OkStatus();
-    if (fed_.label && ranges_.empty()) return absl::OkStatus();
-    const Tensor decoded{memory_.data(), array_.shape, dtype_};
+    const bool told = !array_.digest.empty();  // the contents are known without reading all
+    if (told && (!finds_large_ || skips_ || sample >= kLookedAt)) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const Tensor stored, dataset_.Read(sample, index_, memory_, {}));
+    if (!told) digest.Add({static_cast<const char*>(stored.data), stored.bytes()});
+    if (skips_) return absl::OkStatus();
+    const Tensor decoded{decoded_.data(), array_.shape, dtype_};
     const absl::Status status = decoder_.Decode(stored, {}, decoded);
     if (!status.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(what_, ": ", array_.file, ": sample ", sample,
                                                      " (the first is 0) ", status.message()));
     }
+    if (finds_large_) LookForLarge(sample, stored, decoded);
     if (!fed_.label) return absl::OkStatus();
     for (const int32_t value :
          std::span(decoded.as<int32_t>(), static_cast<size_t>(decoded.elements()))) {
@@ -113,7 +136,34 @@ class CheckedInput {
         "; correct the data, or the layer"));
   }
 
+  // Beyond kLargeInput, if there is one.
+  const std::optional<LargeValue>& large() const { return large_; }
+
  private:
+  static bool HasLargePixels(const Normalization& normalization) {
+    return std::ranges::any_of(PixelValues(normalization),
+                               [](double value) { return std::abs(value) > kLargeInput; });
+  }
+
+  void LookForLarge(int64_t sample, const Tensor& stored, const Tensor& decoded) {
+    const Shape& shape = array_.shape;
+    const int64_t channels = shape.rank() == 0 ? 1 : shape[shape.rank() - 1];
+    double most = large_ ? std::abs(large_->normalized) : kLargeInput;
+    const auto look = [&](const auto* values) {
+      for (int64_t i = 0; i < decoded.elements(); ++i) {
+        const double value = values[i];
+        if (!(std::abs(value) > most)) continue;
+        most = std::abs(value);
+        large_ = {fed_.name, sample, i % channels, StoredAt(stored, i), value};
+      }
+    };
+    dtype_ == DType::kF64 ? look(decoded.as<double>()) : look(decoded.as<float>());
+  }
+  static double StoredAt(const Tensor& stored, int64_t i) {
+    if (stored.dtype == DType::kU8) return stored.as<uint8_t>()[i] / 255.0;
+    return stored.dtype == DType::kF64 ? stored.as<double>()[i] : stored.as<float>()[i];
+  }
+
   const Dataset& dataset_;
   const std::string what_;
   const FedInput& fed_;
@@ -122,15 +172,19 @@ class CheckedInput {
   const std::vector<LabelRange> ranges_;
   const DType dtype_;
   const Decoder decoder_;
-  std::vector<std::byte> memory_;  // of a sample that is decoded
+  SampleMemory memory_;
+  std::vector<std::byte> decoded_;  // a sample
+  const bool finds_large_;
+  const bool skips_;  // samples are not decoded
+  std::optional<LargeValue> large_;
   std::optional<std::string> bad_;
   int32_t bad_value_ = 0, largest_ = 0;
 };
 
 }  // namespace
 
-absl::StatusOr<std::string> CheckData(const Dataset& dataset, const NetPlan& net,
-                                      const std::string& what) {
+absl::StatusOr<DataLook> CheckData(const Dataset& dataset, const NetPlan& net,
+                                   const std::string& what) {
   std::vector<CheckedInput> inputs;
   std::string sizes = absl::StrCat(dataset.size());
   for (int input = 0; input < net.spec.inputs; ++input) {
@@ -142,8 +196,12 @@ absl::StatusOr<std::string> CheckData(const Dataset& dataset, const NetPlan& net
   for (int64_t sample = 0; sample < dataset.size(); ++sample) {
     for (CheckedInput& input : inputs) RETURN_IF_ERROR(input.Look(sample, digest));
   }
-  for (const CheckedInput& input : inputs) RETURN_IF_ERROR(input.Told());
-  return digest.Hex().substr(0, 32);
+  DataLook look{.digest = digest.Hex().substr(0, 32), .large = {}};
+  for (const CheckedInput& input : inputs) {
+    RETURN_IF_ERROR(input.Told());
+    if (input.large()) look.large.push_back(*input.large());
+  }
+  return look;
 }
 
 }  // namespace gyre

@@ -2,7 +2,9 @@
 // and to tell data sets apart by a digest.  Pure functions.  Any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/data/sets/dataset.h"
@@ -10,11 +12,26 @@
 
 namespace gyre {
 
-// Returns the digest of all samples, over sizes, stored elements and normalization.
+// A net whose inputs are larger than this, either way, hardly learns.  Normalized inputs are not.
+inline constexpr double kLargeInput = 20;
+
+// The value of an input that is largest after normalization, either way.
+struct LargeValue {
+  std::string input;
+  int64_t sample = 0, channel = 0;
+  double stored = 0, normalized = 0;  // a stored byte is byte / 255
+};
+
+struct DataLook {
+  std::string digest;             // of all samples, over sizes, stored elements and normalization
+  std::vector<LargeValue> large;  // beyond kLargeInput, for each such input.  Not of targets
+};
+
+// Reads all samples.
 // Errors: those of Dataset::Read, and InvalidArgument with `what`, the sample and the layer for
 //   a real value              that is not finite after normalization
 //   a label, index or length  that a layer reads as it is stored and does not accept
-absl::StatusOr<std::string> CheckData(const Dataset& dataset, const NetPlan& net,
-                                      const std::string& what);
+absl::StatusOr<DataLook> CheckData(const Dataset& dataset, const NetPlan& net,
+                                   const std::string& what);
 
 }  // namespace gyre

@@ -9,6 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "engine/data/batches/batch_loader.h"
+#include "engine/training/feed/data_check.h"
+#include "engine/training/feed/feed_of.h"
 #include "engine/training/run_shape.h"
 #include "models/schema/parse.h"
 #include "models/schema/trainer.pb.h"
@@ -18,7 +20,7 @@ namespace gyre {
 // Shared by ranks that share data sets, so that each data set is checked once.
 struct DataLooks {
   std::mutex mutex;
-  std::map<std::string, absl::StatusOr<std::string>> digests;  // CheckData's, by its `what`
+  std::map<std::string, absl::StatusOr<DataLook>> looks;  // CheckData's, by its `what`
 };
 
 // All that a run reads, and how it reaches the net.  A copy shares the data sets.
@@ -26,31 +28,20 @@ struct RunData {
   std::shared_ptr<const Dataset> train, test;  // null: absent or not wanted
   Feed feed;
   Fit fit = {};
-  bool assumed = false;  // made by AssumeData
+  bool assumed = false;                 // made by AssumeData
+  std::vector<std::string> notes = {};  // for people: how inputs are normalized
   std::shared_ptr<DataLooks> looks = std::make_shared<DataLooks>();
 };
-// Opens data.test and, if the run trains, data.train.  `fit` is that of the weights, if any.
-// Errors: those of OpenDataset and FeedOf, with the position in the trainer's file, such as
-// NotFound.  InvalidArgument for more contiguous rows than there are sequences.
+// Opens data.test and, if the run trains, data.train.  `fit` is that of the weights, if any.  What
+// it lacks is made of the samples of data.train. Errors: those of OpenDataset and FeedOf, with the
+// position in the trainer's file, such as NotFound.  InvalidArgument for more contiguous rows than
+// there are sequences.
 absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
                                  bool train, const Fit& fit = {}, const PathOf& path_of = {});
 
-// Either data set may be null.  Errors: InvalidArgument with the position in the net's or the
-// trainer's file, for
-//   a net input   that no array feeds
-//   an array      that feeds no input, or has another shape or type than the input
-//   a setting     normalization or augmentation that does not fit its input
-absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const Parsed<TrainerConfig>& trainer,
-                            const Dataset* train, const Dataset* test);
-// The feed of a net with made-up data.  Real inputs are bytes that stand for -1 to 1.
-Feed FeedOfBytes(const NetConfig& net);
-// The same feed, with `ahead` set for the device.
-Feed FeedOn(DeviceKind device, Feed feed);
-
-// The index of the array that feeds a net's input, or the number of arrays.
-size_t ArrayOf(const Dataset& dataset, const std::string& input);
-// Whether some samples are padded to the length of others.
-bool IsPadded(const Dataset& dataset);
+// Sets the threads that decode samples: `wanted` of them, or, if that is 0, `threads` where samples
+// are decoded as they are read, and else one.
+void SetWorkers(int wanted, int threads, RunData& data);
 
 // The digest in checkpoints of earlier releases, over sizes and the values of up to 64 samples
 // spread over the data set.  Later checkpoints have CheckData's.
@@ -62,8 +53,8 @@ int64_t SamplesAStep(const TrainerConfig& config);
 // one length.
 int64_t TrainSamplesOf(const TrainerConfig& config, const Dataset& dataset);
 int64_t TestSamplesOf(const TrainerConfig& config, const Dataset& dataset);
-// Text for people: the data sets' notes, and samples left out or added as padding by rows of one
-// length.
+// Text for people: notes of the data and of the data sets, and samples left out or added as padding
+// by rows of one length.
 std::vector<std::string> LeftOut(const TrainerConfig& config, const RunData& data);
 // Samples of a test batch, over all ranks.  At most the samples, or the sequences if in rows.
 int64_t TestBatchOf(const TrainerConfig& config, const Dataset& dataset);

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "engine/data/files/file_reader.h"
 #include "engine/data/files/private_folder.h"
+#include "engine/data/sets/table_reader.h"
 #include "engine/runtime/check.h"
 #include "engine/training/checkpoint/byte_chain.h"
 #include "engine/training/checkpoint/checkpoint_folders.h"
@@ -35,7 +36,15 @@ class FilesToSend {
     const fs::path place = fs::path(absl::StrCat(sent_.place_size())) / there.filename();
     (*sent_.mutable_place())[path] = place.string();
     std::error_code error;
-    if (!fs::is_directory(there, error)) return AddFile(there, place);
+    if (!fs::is_directory(there, error)) {
+      // The files of a pattern keep their names, so that it means them there, too.
+      ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesOf(there.string()));
+      for (const std::string& file : files) {
+        const fs::path name = fs::path(file).filename();
+        RETURN_IF_ERROR(AddFile(file, place.parent_path() / name));
+      }
+      return absl::OkStatus();
+    }
     std::vector<fs::path> within;
     for (auto entry = fs::recursive_directory_iterator(
              there, fs::directory_options::follow_directory_symlink, error);
@@ -162,12 +171,13 @@ absl::StatusOr<PrivateFolder> MakeFolder(ProcessGroup& communication, const std:
 }  // namespace
 
 absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
-                                      const Parsed<NetConfig>& net, ProcessGroup& communication) {
+                                      const Parsed<NetConfig>& net, const Fit& fit,
+                                      ProcessGroup& communication) {
   SentData all;
   FilesToSend files;
   if (communication.rank() == 0) {
     std::map<std::string, std::string> read;
-    ASSIGN_OR_RETURN(all.data, OpenData(trainer, net, /*train=*/true, {},
+    ASSIGN_OR_RETURN(all.data, OpenData(trainer, net, /*train=*/true, fit,
                                         [&](const std::string& path, const std::string& there) {
                                           return read[path] = there;
                                         }));
@@ -204,7 +214,7 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
   }
   RETURN_IF_ERROR(communication.Barrier());  // others read what this rank has put there
   if (communication.rank() > 0) {
-    ASSIGN_OR_RETURN(all.data, OpenData(trainer, net, /*train=*/true, {},
+    ASSIGN_OR_RETURN(all.data, OpenData(trainer, net, /*train=*/true, fit,
                                         [&](const std::string& path, const std::string& there) {
                                           const auto place = sent.place().find(path);
                                           return has_none && place != sent.place().end()

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "engine/data/sets/series.h"
 #include "engine/training/feed/data_feed.h"
 
 namespace gyre {
@@ -12,9 +13,10 @@ namespace {
 int64_t LargestOf(const Dataset& dataset, size_t array) {
   const DType dtype = dataset.arrays()[array].dtype;
   int64_t largest = -1;
+  SampleMemory memory;
   for (int64_t i = 0; i < dataset.size(); ++i) {
     // What cannot be read is told when it is met.
-    const absl::StatusOr<Tensor> sample = dataset.Read(i, array);
+    const absl::StatusOr<Tensor> sample = dataset.Read(i, array, memory, {});
     if (!sample.ok() || (dtype != DType::kI32 && dtype != DType::kU8)) return -1;
     const auto look = [&]<typename T>(const T* first) {
       for (int64_t k = 0; k < sample->elements(); ++k) {
@@ -73,7 +75,9 @@ class PaddedAxes {
 
 absl::Status CheckTokens(const Parsed<NetConfig>& net, const NetSpec& spec, const Dataset& dataset,
                          const char* field) {
-  if (dataset.fit().name != "vocabulary.txt") return absl::OkStatus();
+  const Fit fit = dataset.fit();
+  const bool is_table = fit.contains(kTableFile);
+  if (!is_table && !fit.contains(kVocabularyFile)) return absl::OkStatus();
   for (const NetNode& node : spec.nodes) {
     if (!node.config->has_embedding()) continue;
     const int viewed = spec.InputViewedBy(node.inputs[0]);
@@ -87,9 +91,10 @@ absl::Status CheckTokens(const Parsed<NetConfig>& net, const NetSpec& spec, cons
     return AtLayer(
         net, *node.config,
         absl::InvalidArgumentError(absl::StrFormat(
-            "vocabulary: %d rows, but \"%s\" of data.%s (%s) has tokens from 0 to %d; "
-            "set vocabulary to %d or more, or keep fewer tokens",
-            rows, input.name, field, dataset.arrays()[array].file, largest, largest + 1)));
+            "vocabulary: %d rows, but \"%s\" of data.%s (%s) has %s from 0 to %d; "
+            "set vocabulary to %d or more%s",
+            rows, input.name, field, dataset.arrays()[array].file, is_table ? "words" : "tokens",
+            largest, largest + 1, is_table ? "" : ", or keep fewer tokens")));
   }
   return absl::OkStatus();
 }

@@ -10,8 +10,8 @@
 
 namespace gyre {
 
-// For a data set with a vocabulary.  `field` is "train" or "test", as in the trainer's data.
-// Errors: InvalidArgument for an embedding with fewer rows than its tokens need.
+// For a data set with a vocabulary, or a table.  `field` is "train" or "test", as in the trainer's
+// data. Errors: InvalidArgument for an embedding with fewer rows than its tokens need.
 absl::Status CheckTokens(const Parsed<NetConfig>& net, const NetSpec& spec, const Dataset& dataset,
                          const char* field);
 

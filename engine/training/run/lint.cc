@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/substitute.h"
+#include "engine/training/feed/normalization_fit.h"
 #include "models/schema/graph.h"
 
 namespace gyre {
@@ -199,6 +200,29 @@ class Linter {
 std::vector<std::string> Lint(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
                               const ModelPlan& plan) {
   return Linter(trainer, net, plan).warnings();
+}
+
+std::vector<std::string> LintData(const Parsed<TrainerConfig>& trainer, const DataLook& look) {
+  const DataConfig& data = trainer.message->data();
+  std::vector<std::string> warnings;
+  for (const LargeValue& large : look.large) {
+    const auto setting = std::ranges::find_if(
+        data.normalization(),
+        [&](const NormalizationConfig& config) { return InputOf(config, data) == large.input; });
+    const bool none = setting == data.normalization().end();
+    const std::string advice =
+        none ? absl::StrFormat("write normalization { input: \"%s\" auto: true }", large.input)
+        : setting->auto_() ? "it is far from the others: correct it, or scale the input yourself "
+                             "with mean and std in place of auto"
+                           : "write auto: true in place of mean and std";
+    warnings.push_back(absl::StrFormat(
+        "%s: input \"%s\": sample %d (the first is 0) holds %g in channel %d, which is %g after "
+        "normalization; training may fail with inputs beyond %g; %s",
+        none ? trainer.source->Where(*trainer.message, "data") : trainer.source->Where(*setting),
+        large.input, large.sample, large.stored, large.channel, large.normalized, kLargeInput,
+        advice));
+  }
+  return warnings;
 }
 
 }  // namespace gyre

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/training/feed/data_check.h"
 #include "engine/training/model/model_plan.h"
 #include "models/schema/trainer.pb.h"
 
@@ -14,5 +15,9 @@ namespace gyre {
 // Precondition: `plan` is of this trainer and net, and has a training net.
 std::vector<std::string> Lint(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
                               const ModelPlan& plan);
+
+// The same about the samples of data.train: a line for each of look.large, which names the setting
+// that mends it.
+std::vector<std::string> LintData(const Parsed<TrainerConfig>& trainer, const DataLook& look);
 
 }  // namespace gyre

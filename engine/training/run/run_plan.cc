@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "distributed/server_shards.h"
 #include "engine/data/files/atomic_file.h"
 #include "engine/runtime/count_text.h"
@@ -37,6 +38,8 @@ std::string DescribeServer(const RunShape& shape) {
   if (server.sync == Sync::kAsync) return "parameter server, async" + more;
   return absl::StrCat("parameter server, ssp ", server.staleness, more);
 }
+
+std::string TextOf(const Fit& fit) { return absl::StrJoin(fit, "\n", absl::PairFormatter("\n")); }
 
 }  // namespace
 
@@ -97,7 +100,7 @@ absl::StatusOr<std::unique_ptr<RunPlan>> RunPlan::Make(const Parsed<TrainerConfi
   RETURN_IF_ERROR(plan->CheckServer(trainer));
   plan->warnings = Lint(trainer, net, plan->nets);
   RETURN_IF_ERROR(plan->CheckSequences(net));
-  RETURN_IF_ERROR(plan->Agree(net, primitives, options));
+  RETURN_IF_ERROR(plan->Agree(trainer, net, primitives, options));
   return plan;
 }
 
@@ -178,17 +181,17 @@ absl::Status RunPlan::CheckSequences(const Parsed<NetConfig>& net) {
 }
 
 // Ranks that share the data look at them once.
-absl::StatusOr<std::string> RunPlan::LookAt(const Dataset& dataset, const NetPlan& net,
-                                            const std::string& what) const {
+absl::StatusOr<DataLook> RunPlan::LookAt(const Dataset& dataset, const NetPlan& net,
+                                         const std::string& what) const {
   std::lock_guard lock(data.looks->mutex);
-  const auto [look, first] = data.looks->digests.try_emplace(what, "");
+  const auto [look, first] = data.looks->looks.try_emplace(what, DataLook());
   if (first) look->second = CheckData(dataset, net, what);
   return look->second;
 }
 
 // Ranks that would compute different things find out before they begin.
-absl::Status RunPlan::Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
-                            TrainingOptions& options) {
+absl::Status RunPlan::Agree(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
+                            const Primitives& primitives, TrainingOptions& options) {
   const std::string trainer_text = config.DebugString(), net_text = net.message->DebugString();
   RETURN_IF_ERROR(communication_.CheckEqual({{"--threads", options.choices["threads"]},
                                              {"the trainer file with its overrides", trainer_text},
@@ -210,19 +213,23 @@ absl::Status RunPlan::Agree(const Parsed<NetConfig>& net, const Primitives& prim
   }
   std::string train = "assumed", test;
   if (!data.assumed) {
-    ASSIGN_OR_RETURN(train, LookAt(*data.train, *nets.train, "training data"));
+    ASSIGN_OR_RETURN(const DataLook look, LookAt(*data.train, *nets.train, "training data"));
+    train = look.digest;
+    const std::vector<std::string> large = LintData(trainer, look);
+    warnings.insert(warnings.end(), large.begin(), large.end());
     options.choices["training data"] = train;
     options.older_choices["training data"] = SampledDigestOf(*data.train, data.feed);
     options.fit = data.fit;
     if (data.test) {
-      ASSIGN_OR_RETURN(test, LookAt(*data.test, *nets.test.front(), "test data"));
+      ASSIGN_OR_RETURN(const DataLook tested, LookAt(*data.test, *nets.test.front(), "test data"));
+      test = tested.digest;
     }
   }
   const std::string fingerprint = nets.Fingerprint(), algorithms = primitives.choices();
   RETURN_IF_ERROR(
       communication_.CheckEqual({{"the training data", train},
                                  {"the test data", test},
-                                 {"what the data take from the training samples", data.fit.text},
+                                 {"what the data take from the training samples", TextOf(data.fit)},
                                  {"the weights' layouts and buckets", fingerprint},
                                  {"the libraries' algorithms", algorithms}}));
   options.choices["layouts"] = Sha256(fingerprint).substr(0, 16);

@@ -39,17 +39,18 @@ struct RunPlan {
   const RunData data;
   ModelPlan nets;
   RunLength length;
-  std::vector<std::string> warnings = {};  // of Lint and PaddingWarnings
+  std::vector<std::string> warnings = {};  // of Lint, LintData and PaddingWarnings
   const std::string batch_text;            // the number of samples, if chosen here
 
  private:
   RunPlan(TrainerConfig config_of_run, RunData data_of_run, ModelPlan nets_of_run,
           std::string batch, Device& device, ProcessGroup& communication);
 
-  absl::Status Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
-                     TrainingOptions& options);
-  absl::StatusOr<std::string> LookAt(const Dataset& dataset, const NetPlan& net,
-                                     const std::string& what) const;
+  // Also adds to the warnings.
+  absl::Status Agree(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
+                     const Primitives& primitives, TrainingOptions& options);
+  absl::StatusOr<DataLook> LookAt(const Dataset& dataset, const NetPlan& net,
+                                  const std::string& what) const;
   std::string DescribeSync() const;
   absl::Status CheckServer(const Parsed<TrainerConfig>& trainer) const;
   // Also adds to the warnings.

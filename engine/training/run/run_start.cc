@@ -18,6 +18,7 @@
 #include "distributed/collectives/algorithms/catalogue.h"
 #include "engine/runtime/count_text.h"
 #include "engine/training/checkpoint/checkpoint_gather.h"
+#include "engine/training/feed/normalization_fit.h"
 #include "engine/training/model/model.h"
 #include "engine/training/model/weights.h"
 #include "google/protobuf/text_format.h"
@@ -29,18 +30,25 @@ namespace {
 namespace fs = std::filesystem;
 
 absl::Status CheckFit(const TrainingOptions& options, const Fit& of_weights) {
-  if (of_weights.name.empty() || !options.fit) return absl::OkStatus();  // one is not known
-  const std::string difference = DifferenceOf(of_weights, *options.fit);
-  if (difference.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("was made with another %s: %s; name that of its run in data.train",
-                      of_weights.name, difference));
+  if (!options.fit) return absl::OkStatus();  // the data are assumed
+  for (const auto& [name, text] : of_weights) {
+    if (name == kNormalizationFile && !options.fit->contains(name)) continue;  // the trainer's own
+    const std::string difference = DifferenceOf({{name, text}}, *options.fit);
+    if (difference.empty()) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "was made with another %s: %s; name that of its run in data.train", name, difference));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status FindWeights(const TrainingOptions& options, const ModelPlan& plan, RunStart& start) {
   ASSIGN_OR_RETURN(const Weights weights, ReadWeights(options.weights));
   start.path = weights.path;
   RETURN_IF_ERROR(Annotate(CheckFit(options, weights.fit), weights.path));
+  if (weights.fit.contains(kNormalizationFile) && options.fit &&
+      !options.fit->contains(kNormalizationFile)) {
+    start.warnings.push_back(absl::StrCat(weights.path, ": ", kOtherNormalization));
+  }
   auto match = MatchWeights(weights.tensors, options.weights_map, plan.parameters);
   if (!match.ok()) {  // what is wrong with the map begins with its flag
     const bool of_map = absl::StartsWith(match.status().message(), "--");
@@ -193,6 +201,23 @@ absl::Status KeepAllreduce(const TrainerConfig& config, const TrainingOptions& o
                     (!distributed.shard_optimizer() || PropertiesOf(kept).has_halves);
   if (!fits || kept == communication.algorithm()) return absl::OkStatus();
   return communication.UseAllreduce(std::string(kept));
+}
+
+absl::StatusOr<Fit> NormalizationOfStart(const TrainerConfig& config,
+                                         const TrainingOptions& options,
+                                         ProcessGroup& communication) {
+  // So on all ranks, by their command.
+  if (options.resume.empty() && options.weights.empty()) return Fit();
+  std::string text;
+  if (communication.rank() == 0 && HasAuto(config.data())) {
+    // The weights count where there is no run to resume.
+    Fit fit;
+    if (!options.resume.empty()) fit = ReadFit(TakesNewest(options) ? options.out : options.resume);
+    if (fit.empty() && !options.weights.empty()) fit = ReadFit(options.weights);
+    text = fit[kNormalizationFile];
+  }
+  ASSIGN_OR_RETURN(text, communication.TextOfLeader("the normalization of the start", text));
+  return text.empty() ? Fit() : Fit{{kNormalizationFile, text}};
 }
 
 absl::StatusOr<RunStart> FindStart(const TrainerConfig& config, const TrainingOptions& options,

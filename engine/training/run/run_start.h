@@ -41,6 +41,13 @@ inline bool TakesNewest(const TrainingOptions& options) {
 absl::Status KeepAllreduce(const TrainerConfig& config, const TrainingOptions& options,
                            DeviceKind device, ProcessGroup& communication);
 
+// For OpenData: the normalization of the run to resume or of --weights, or {}.  Its own data may be
+// others, but its weights take inputs normalized as before.  Rank 0 looks and tells the other
+// ranks. Blocks.  Errors: those of TextOfLeader.
+absl::StatusOr<Fit> NormalizationOfStart(const TrainerConfig& config,
+                                         const TrainingOptions& options,
+                                         ProcessGroup& communication);
+
 // `keeps` tells whether this rank writes files of checkpoints.  If ranks have several folders, the
 // checkpoint to resume from is first made whole in each (GatherCheckpoint).
 // Errors: InvalidArgument for flags that exclude each other, and for another seed, net or fit.

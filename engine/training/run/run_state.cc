@@ -119,10 +119,9 @@ absl::Status RunState::OpenOutputOfLeader(bool test_again) {
     ASSIGN_OR_RETURN(const std::string kept, KeepEarlierMetrics(options_.out));
     if (!kept.empty()) Say(absl::StrCat("the metrics of an earlier run are now in ", kept));
   }
-  if (options_.fit && !options_.fit->name.empty()) {
-    RETURN_IF_ERROR(
-        WriteFileAtomically(absl::StrCat(options_.out, "/", options_.fit->name),
-                            [&](const FileSink& sink) { return sink(options_.fit->text); }));
+  for (const auto& [name, text] : options_.fit.value_or(Fit())) {
+    RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(options_.out, "/", name),
+                                        [&](const FileSink& sink) { return sink(text); }));
   }
   ASSIGN_OR_RETURN(
       log_, MetricsLog::Open(options_.out, step_, test_again, total_steps_, SamplesAStep(config_)));
@@ -221,10 +220,7 @@ CheckpointState RunState::State() const {
     saved.set_good_steps(loss_scale->good_steps);
     saved.set_skipped(loss_scale->skipped);
   }
-  if (options_.fit && !options_.fit->name.empty()) {
-    state.set_fit_name(options_.fit->name);
-    state.set_fit_text(options_.fit->text);
-  }
+  if (options_.fit) state.mutable_fit()->insert(options_.fit->begin(), options_.fit->end());
   return state;
 }
 

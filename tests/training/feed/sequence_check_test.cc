@@ -91,6 +91,25 @@ layer { name: "loss" input: ["out", "next"] softmax_cross_entropy { ignore_label
               HasSubstr("\"text\" of data.test ("));
 }
 
+TEST_F(SequenceCheck, AnEmbeddingHasARowForEachWordOfAColumn) {
+  WriteBytes(folder_ / "t.csv", "city,y\nUlm,1\nBonn,2\nKiel,3\n");
+  const auto net = [](int rows) {
+    return absl::StrCat(
+        "input { name: 'city' type: LABEL }\ninput { name: 'label' dims: 1 }\n"
+        "layer { name: 'rows' input: 'city' embedding { width: 2 vocabulary: ",
+        rows, R"( } }
+layer { name: "out" dense { outputs: 1 } }
+layer { name: "loss" input: ["out", "label"] mean_squared_error {} })");
+  };
+  const std::string data = "train { table { file: 't.csv' label: 'y' index: 'city' } }";
+  EXPECT_EQ(absl::StrReplaceAll(Run(net(3), data).status.message(), {{folder_.path(), "@"}}),
+            "n:4:1: layer \"rows\": vocabulary: 3 rows, but \"city\" of data.train (@/t.csv) has "
+            "words from 0 to 3; set vocabulary to 4 or more");
+  const Said enough = Run(net(4), data);
+  ASSERT_TRUE(enough.status.ok()) << enough.status;
+  EXPECT_THAT(enough.run, HasSubstr("\"city\" is from 0 to 3, for 3 words"));
+}
+
 TEST_F(SequenceCheck, PaddingThatIsReadAsTokensIsWarnedOf) {
   WriteBytes(folder_ / "lines", "pos\ta good film\nneg\tbad\nneg\tworse\n");
   const std::string data = "train { reviews { file: 'lines' length: 4 } }";

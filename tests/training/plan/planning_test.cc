@@ -28,7 +28,8 @@ class Blank : public Dataset {
  public:
   int64_t size() const override { return 4096; }
   const std::vector<DataArray>& arrays() const override { return arrays_; }
-  absl::StatusOr<Tensor> Read(int64_t, size_t array) const override {
+  absl::StatusOr<Tensor> Read(int64_t, size_t array, SampleMemory&,
+                              const std::optional<SampleDraw>&) const override {
     return Tensor{values_, arrays_[array].shape, arrays_[array].dtype};
   }
 

@@ -229,7 +229,8 @@ class Samples : public Dataset {
   }
   int64_t size() const override { return 50; }
   const std::vector<DataArray>& arrays() const override { return arrays_; }
-  absl::StatusOr<Tensor> Read(int64_t index, size_t array) const override {
+  absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory&,
+                              const std::optional<SampleDraw>&) const override {
     return Tensor{array == 0 ? x_[index] : y_[index], arrays_[array].shape, DType::kF32};
   }
 

@@ -70,7 +70,8 @@ class Samples : public Dataset {
   }
   int64_t size() const override { return kSize; }
   const std::vector<DataArray>& arrays() const override { return arrays_; }
-  absl::StatusOr<Tensor> Read(int64_t index, size_t array) const override {
+  absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory&,
+                              const std::optional<SampleDraw>&) const override {
     if (array == 0) return Tensor{&images_[index * 40], arrays_[0].shape, DType::kF64};
     if (array == 1) return Tensor{&tokens_[index * 5], arrays_[1].shape, DType::kI32};
     if (array == 3) return Tensor{&flags_[index * 5], arrays_[3].shape, DType::kI32};

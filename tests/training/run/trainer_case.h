@@ -65,7 +65,8 @@ class Samples : public Dataset {
   }
   int64_t size() const override { return kSamples; }
   const std::vector<DataArray>& arrays() const override { return arrays_; }
-  absl::StatusOr<Tensor> Read(int64_t index, size_t array) const override {
+  absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory&,
+                              const std::optional<SampleDraw>&) const override {
     if (array == 1) return Tensor{&labels_[index % 2], arrays_[1].shape, DType::kI32};
     ++images_read;
     if (--reads_left_ < 0) {

@@ -1,0 +1,175 @@
+#include "engine/data/batches/split_dataset.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/runtime/check.h"
+#include "engine/runtime/random.h"
+
+namespace gyre {
+namespace {
+
+// The samples of another data set at `indices`, which ascend.
+class Subset : public Dataset {
+ public:
+  Subset(std::shared_ptr<const Dataset> all, std::vector<int64_t> indices,
+         std::vector<std::string> notes)
+      : all_(std::move(all)),
+        indices_(std::move(indices)),
+        arrays_(all_->arrays()),
+        notes_(std::move(notes)) {
+    for (DataArray& array : arrays_) {
+      if (array.digest.empty()) continue;
+      uint64_t chosen = 0;
+      for (const int64_t index : indices_) {
+        chosen = chosen * 0x9E3779B97F4A7C15 + static_cast<uint64_t>(index) + 1;
+      }
+      absl::StrAppend(&array.digest, absl::StrFormat("/%016x", chosen));
+    }
+    if (!all_->lengths().empty()) {
+      for (const int64_t index : indices_) {
+        lengths_.push_back(all_->lengths()[static_cast<size_t>(index)]);
+      }
+    }
+  }
+  int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
+  const std::vector<DataArray>& arrays() const override { return arrays_; }
+  absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory& memory,
+                              const std::optional<SampleDraw>& draw) const override {
+    GYRE_CHECK(index >= 0 && index < size());
+    return all_->Read(indices_[static_cast<size_t>(index)], array, memory, draw);
+  }
+  std::span<const int32_t> lengths() const override { return lengths_; }
+  Fit fit() const override { return all_->fit(); }
+  const std::vector<std::string>& notes() const override { return notes_; }
+
+ private:
+  const std::shared_ptr<const Dataset> all_;
+  const std::vector<int64_t> indices_;
+  std::vector<DataArray> arrays_;
+  std::vector<int32_t> lengths_;
+  const std::vector<std::string> notes_;
+};
+
+// The class of each sample.
+absl::StatusOr<std::vector<int64_t>> ClassesOf(const Dataset& dataset, const std::string& input) {
+  const std::vector<DataArray>& arrays = dataset.arrays();
+  const auto labels = std::ranges::find(arrays, input, &DataArray::input);
+  const bool classes = labels != arrays.end() && labels->shape.elements() == 1 &&
+                       (labels->dtype == DType::kI32 || labels->dtype == DType::kU8);
+  if (!classes) {
+    return absl::InvalidArgumentError(absl::StrCat("by: CLASS needs one integer a sample for \"",
+                                                   input, "\"; leave it out, or use SAMPLE"));
+  }
+  std::vector<int64_t> numbers;
+  SampleMemory memory;
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    ASSIGN_OR_RETURN(
+        const Tensor label,
+        dataset.Read(i, static_cast<size_t>(labels - arrays.begin()), memory, std::nullopt));
+    numbers.push_back(label.dtype == DType::kI32 ? *label.as<int32_t>() : *label.as<uint8_t>());
+  }
+  return numbers;
+}
+
+// Marks the share of `members` with the least keys, at least one of two.
+void Hold(double share, const std::vector<uint64_t>& keys, std::vector<int64_t> members,
+          std::vector<bool>& held) {
+  const auto count = static_cast<int64_t>(members.size());
+  if (count < 2) return;
+  const auto test =
+      std::clamp<int64_t>(std::llround(share * static_cast<double>(count)), 1, count - 1);
+  std::ranges::sort(members, {}, [&](int64_t i) { return std::pair(keys[i], i); });
+  for (int64_t i = 0; i < test; ++i) held[static_cast<size_t>(members[i])] = true;
+}
+
+// Of each group, by number.
+std::vector<std::vector<int64_t>> MembersOf(const std::vector<int64_t>& groups) {
+  std::map<int64_t, std::vector<int64_t>> members;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    members[groups[i]].push_back(static_cast<int64_t>(i));
+  }
+  std::vector<std::vector<int64_t>> all;
+  for (auto& [group, of_group] : members) all.push_back(std::move(of_group));
+  return all;
+}
+
+}  // namespace
+
+absl::StatusOr<SplitDatasets> Split(std::shared_ptr<const Dataset> dataset,
+                                    const HoldOutConfig& config, const std::string& label_input) {
+  const int64_t size = dataset->size();
+  if (size < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected at least 2 samples to split, got ", size));
+  }
+  if (!dataset->sequences().empty()) {
+    return absl::InvalidArgumentError(
+        "samples that continue one another cannot be split; write data.test");
+  }
+  std::vector<bool> held(static_cast<size_t>(size));
+  std::vector<uint64_t> keys;
+  for (int64_t i = 0; i < size; ++i) {
+    const RandomBits bits = Philox(RandomKey(config.seed(), "split"), 0, static_cast<uint64_t>(i));
+    keys.push_back(uint64_t{bits.v[0]} << 32 | bits.v[1]);
+  }
+  std::vector<int64_t> all(static_cast<size_t>(size));
+  std::iota(all.begin(), all.end(), 0);
+  switch (config.by()) {
+    case HoldOutConfig::SAMPLE:
+      Hold(config.test(), keys, all, held);
+      break;
+    case HoldOutConfig::CLASS: {
+      ASSIGN_OR_RETURN(const std::vector<int64_t> classes, ClassesOf(*dataset, label_input));
+      for (const auto& members : MembersOf(classes)) Hold(config.test(), keys, members, held);
+      break;
+    }
+    case HoldOutConfig::GROUP: {
+      const std::span<const int64_t> groups = dataset->groups();
+      if (groups.empty()) {
+        return absl::InvalidArgumentError("by: GROUP needs a table's `group`");
+      }
+      const auto members = MembersOf({groups.begin(), groups.end()});
+      std::vector<int64_t> numbers(members.size());
+      std::iota(numbers.begin(), numbers.end(), 0);
+      std::vector<bool> held_groups(members.size());
+      Hold(config.test(), keys, numbers, held_groups);
+      for (size_t g = 0; g < members.size(); ++g) {
+        for (const int64_t i : members[g]) held[static_cast<size_t>(i)] = held_groups[g];
+      }
+      break;
+    }
+    case HoldOutConfig::TIME: {
+      std::iota(keys.rbegin(), keys.rend(), 0);  // the last have the least
+      Hold(config.test(), keys, all, held);
+      break;
+    }
+  }
+  std::vector<int64_t> train, test;
+  for (int64_t i = 0; i < size; ++i) (held[static_cast<size_t>(i)] ? test : train).push_back(i);
+  if (test.empty() || train.empty()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a share of %g leaves %d samples to train on and %d to test with; change split.test",
+        config.test(), train.size(), test.size()));
+  }
+  const std::string by = absl::AsciiStrToLower(HoldOutConfig::By_Name(config.by()));
+  const auto note = [&](const std::vector<int64_t>& part) {
+    return absl::StrFormat("%d of %d samples, split by %s", part.size(), size, by);
+  };
+  std::vector<std::string> of_train = dataset->notes();  // of the whole, said once
+  of_train.push_back(note(train));
+  const std::vector<std::string> of_test = {note(test)};
+  SplitDatasets split;
+  split.train = std::make_unique<Subset>(dataset, std::move(train), std::move(of_train));
+  split.test = std::make_unique<Subset>(dataset, std::move(test), of_test);
+  return split;
+}
+
+}  // namespace gyre

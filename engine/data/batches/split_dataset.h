@@ -1,0 +1,25 @@
+// split_dataset.h: a share of a data set for testing, the rest for training.  Immutable.  Any
+// thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/data/sets/dataset.h"
+
+namespace gyre {
+
+struct SplitDatasets {
+  std::unique_ptr<Dataset> train, test;  // share what was split
+};
+
+// Splits by the configuration's seed, whatever the run's.  Both keep the order of `dataset`.  A
+// share has at least one sample, and of each class that has two (CLASS).  `label_input` names the
+// array of classes.
+// Errors: InvalidArgument for fewer than two samples, sequences that continue from sample to
+// sample, or a data set without the classes or groups by which to split.
+absl::StatusOr<SplitDatasets> Split(std::shared_ptr<const Dataset> dataset,
+                                    const HoldOutConfig& config, const std::string& label_input);
+
+}  // namespace gyre

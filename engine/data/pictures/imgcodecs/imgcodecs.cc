@@ -1,0 +1,60 @@
+#include "engine/data/pictures/imgcodecs/imgcodecs.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+
+#include "engine/data/pictures/imgcodecs/opencv_picture.h"
+#include "engine/data/pictures/imgcodecs/refusal.h"
+#include "engine/data/pictures/imgcodecs/stored_size.h"
+#include "engine/data/pictures/imgcodecs/tiff.h"
+
+namespace gyre {
+namespace {
+
+int Tell(const Refusal& refusal, char* text) {
+  const size_t length = std::min(refusal.text.size(), kImgcodecsText - 1);
+  std::memcpy(text, refusal.text.data(), length);
+  text[length] = '\0';
+  return static_cast<int>(refusal.code);
+}
+
+// No exception leaves the library.
+template <typename Call>
+int Guarded(char* text, Call call) {
+  try {
+    return Tell(call(), text);
+  } catch (const std::bad_alloc&) {
+    return Tell({absl::StatusCode::kResourceExhausted, "too little memory for the picture"}, text);
+  } catch (const std::exception& error) {
+    return Tell(Damaged(error.what()), text);
+  }
+}
+
+Refusal ReadHeader(OtherFormat format, std::string_view file, PictureHeader& header) {
+  if (format == OtherFormat::kTiff) return ReadTiffHeader(file, header);
+  StoredPicture picture;
+  Refusal refusal = ReadStoredPicture(format, file, picture);
+  header = picture.header;
+  return refusal;
+}
+
+}  // namespace
+}  // namespace gyre
+
+int gyre_imgcodecs_read_header(gyre::OtherFormat format, std::string_view file,
+                               gyre::PictureHeader* header, char* text) {
+  return gyre::Guarded(text, [&] { return gyre::ReadHeader(format, file, *header); });
+}
+
+int gyre_imgcodecs_decode(gyre::OtherFormat format, std::string_view file,
+                          const gyre::PictureHeader& header, const gyre::Window& stored,
+                          gyre::TakeRow* take, void* taker, char* text) {
+  return gyre::Guarded(text, [&] {
+    const auto row = [&](const uint8_t* pixels, int channels) { take(taker, pixels, channels); };
+    return format == gyre::OtherFormat::kTiff
+               ? gyre::DecodeTiff(file, header, stored, row)
+               : gyre::DecodeByOpenCv(format, file, header, stored, row);
+  });
+}

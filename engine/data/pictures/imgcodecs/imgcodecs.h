@@ -1,0 +1,43 @@
+// imgcodecs.h: what libgyre_imgcodecs.so does: reads TIFFs by libtiff, and BMPs, JPEG 2000 and PNM
+// files by OpenCV's imgcodecs.  imgcodecs maps 140 libraries in 66 ms and takes 50 MB, so a program
+// opens the library at first use (other_format.h).  The two share no code, hence the interface: of
+// C, with plain types, errors as a code and a text, no exceptions.  Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "engine/data/pictures/picture.h"
+
+namespace gyre {
+
+enum class OtherFormat { kBmp, kJpeg2000, kPnm, kTiff };
+
+// Room for an error's text, which ends with 0.
+constexpr size_t kImgcodecsText = 512;
+
+// Takes pixels of a row of 8-bit samples, as FormatPixels does.
+using TakeRow = void(void* taker, const uint8_t* pixels, int channels);
+
+// Reads the size and the orientation.  Returns absl::StatusCode's number, and fills `header` or
+// `text`.
+using ReadOtherHeaderFunction = int(OtherFormat format, std::string_view file,
+                                    PictureHeader* header, char* text);
+
+// Decodes a picture and hands on each row of the stored window, from the top.  Returns
+// absl::StatusCode's number, with a text unless it is 0.
+// Precondition: `header` is this file's, and the window lies within it.
+using DecodeOtherFunction = int(OtherFormat format, std::string_view file,
+                                const PictureHeader& header, const Window& stored, TakeRow* take,
+                                void* taker, char* text);
+
+constexpr char kReadOtherHeader[] = "gyre_imgcodecs_read_header";
+constexpr char kDecodeOther[] = "gyre_imgcodecs_decode";
+
+}  // namespace gyre
+
+extern "C" {
+gyre::ReadOtherHeaderFunction gyre_imgcodecs_read_header;
+gyre::DecodeOtherFunction gyre_imgcodecs_decode;
+}

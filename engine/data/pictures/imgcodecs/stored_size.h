@@ -1,0 +1,28 @@
+// stored_size.h: the sizes of BMPs, JPEG 2000 and PNM files by their headers, which OpenCV reads
+// only with the whole picture.  Also what of these formats OpenCV 4.6 reads right.  Pure functions.
+// Any thread.
+#pragma once
+
+#include <string_view>
+
+#include "engine/data/pictures/imgcodecs/imgcodecs.h"
+#include "engine/data/pictures/imgcodecs/refusal.h"
+#include "engine/data/pictures/picture.h"
+
+namespace gyre {
+
+struct StoredPicture {
+  PictureHeader header;
+  int most = 255;  // the largest value of a sample, which is shown as 255
+};
+
+// Errors: DataLoss for a header that is cut off or broken.  InvalidArgument for a kind that OpenCV
+// reads wrongly, though without an error:
+//   BMP        16 bits a pixel (darker), alpha (dropped), unusual masks (mixed up)
+//   JPEG 2000  samples of other depths than 8 and 16 bits, signed, or subsampled; grey with alpha
+// Precondition: the signature is the format's, and the format is not kTiff.
+// Source: BITMAPINFOHEADER and BITMAPV4HEADER (Microsoft); ITU-T T.800 sections A.5.1 and I.4;
+// pbm(5), pgm(5), ppm(5) of Netpbm.
+Refusal ReadStoredPicture(OtherFormat format, std::string_view file, StoredPicture& picture);
+
+}  // namespace gyre

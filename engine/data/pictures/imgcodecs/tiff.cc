@@ -1,0 +1,210 @@
+#include "engine/data/pictures/imgcodecs/tiff.h"
+
+#include <tiffio.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gyre {
+namespace {
+
+// A file in memory, open in libtiff, which reads nothing from elsewhere and prints nothing.
+class OpenTiff {
+ public:
+  // libtiff may take `most_bytes` for one block of memory.
+  OpenTiff(std::string_view file, int64_t most_bytes) : file_(file) {
+    TIFFOpenOptions* const options = TIFFOpenOptionsAlloc();
+    TIFFOpenOptionsSetMaxSingleMemAlloc(options, most_bytes);
+    TIFFOpenOptionsSetErrorHandlerExtR(options, OnError, this);
+    TIFFOpenOptionsSetWarningHandlerExtR(options, OnWarning, this);
+    tiff_ = TIFFClientOpenExt("", "r", this, Read, Write, Seek, Close, Size, Map, Unmap, options);
+    TIFFOpenOptionsFree(options);
+  }
+  OpenTiff(const OpenTiff&) = delete;
+  OpenTiff& operator=(const OpenTiff&) = delete;
+  ~OpenTiff() {
+    if (tiff_ != nullptr) TIFFClose(tiff_);
+  }
+
+  TIFF* get() const { return tiff_; }
+  bool complained() const { return *complaint_ != '\0'; }
+
+  Refusal Refused() const {
+    return Damaged(std::string("the TIFF is truncated or damaged: ") +
+                   (complained() ? complaint_ : "libtiff refuses it"));
+  }
+
+  uint16_t Tag(uint32_t tag) const {
+    uint16_t value = 0;
+    TIFFGetFieldDefaulted(tiff_, tag, &value);
+    return value;
+  }
+  uint32_t LongTag(uint32_t tag) const {
+    uint32_t value = 0;
+    TIFFGetFieldDefaulted(tiff_, tag, &value);
+    return value;
+  }
+
+ private:
+  static OpenTiff& Of(thandle_t handle) { return *static_cast<OpenTiff*>(handle); }
+
+  static tmsize_t Read(thandle_t handle, void* to, tmsize_t bytes) {
+    OpenTiff& tiff = Of(handle);
+    if (bytes <= 0 || tiff.at_ >= tiff.file_.size()) return 0;
+    const size_t count = std::min<size_t>(static_cast<size_t>(bytes), tiff.file_.size() - tiff.at_);
+    std::memcpy(to, tiff.file_.data() + tiff.at_, count);
+    tiff.at_ += count;
+    return static_cast<tmsize_t>(count);
+  }
+  static tmsize_t Write(thandle_t, void*, tmsize_t) { return 0; }
+  static toff_t Seek(thandle_t handle, toff_t offset, int whence) {
+    OpenTiff& tiff = Of(handle);
+    const uint64_t from = whence == SEEK_SET   ? 0
+                          : whence == SEEK_CUR ? tiff.at_
+                                               : tiff.file_.size();
+    return tiff.at_ = from + offset;
+  }
+  static int Close(thandle_t) { return 0; }
+  static toff_t Size(thandle_t handle) { return Of(handle).file_.size(); }
+
+  // The file as if it were mapped.  libtiff only reads it.  Without, Debian's refuses tiles that
+  // are not packed, by the size of its buffer.
+  static int Map(thandle_t handle, void** base, toff_t* size) {
+    const std::string_view file = Of(handle).file_;
+    *base = const_cast<char*>(file.data());
+    *size = file.size();
+    return 1;
+  }
+  static void Unmap(thandle_t, void*, toff_t) {}
+
+  static int OnError(TIFF*, void* self, const char*, const char* format, va_list arguments) {
+    OpenTiff& tiff = *static_cast<OpenTiff*>(self);
+    if (!tiff.complained()) {
+      std::vsnprintf(tiff.complaint_, sizeof(tiff.complaint_), format, arguments);
+    }
+    return 1;  // goes no further
+  }
+  // libjpeg's warnings, and those of a tag beyond the file's end, tell of damage.  Others are of
+  // tags that nobody needs.
+  static int OnWarning(TIFF* tiff, void* self, const char* module, const char* format,
+                       va_list arguments) {
+    const bool of_jpeg = module != nullptr && std::strcmp(module, "JPEGLib") == 0;
+    if (of_jpeg || std::string_view(format).starts_with("IO error")) {
+      OnError(tiff, self, module, format, arguments);
+    }
+    return 1;
+  }
+
+  const std::string_view file_;
+  uint64_t at_ = 0;
+  TIFF* tiff_ = nullptr;
+  char complaint_[256] = "";
+};
+
+constexpr int64_t kDirectoryBytes = int64_t{64} << 20;  // offsets of 4 million strips
+
+// What libtiff calls alpha: none, or one sample behind the colours.
+uint16_t KindOfAlpha(const OpenTiff& tiff) {
+  uint16_t count = 0;
+  uint16_t* kinds = nullptr;
+  TIFFGetFieldDefaulted(tiff.get(), TIFFTAG_EXTRASAMPLES, &count, &kinds);
+  return count == 0 ? EXTRASAMPLE_UNSPECIFIED : kinds[0];
+}
+
+// Alpha that was multiplied into colours, taken out again.
+void Unmultiply(uint8_t* pixels, int64_t count) {
+  for (uint8_t* pixel = pixels; pixel != pixels + 4 * count; pixel += 4) {
+    const int alpha = pixel[3];
+    if (alpha == 0 || alpha == 255) continue;
+    for (int i = 0; i < 3; ++i) {
+      pixel[i] = static_cast<uint8_t>(std::min(255, (pixel[i] * 255 + alpha / 2) / alpha));
+    }
+  }
+}
+
+void DropAlpha(uint8_t* pixels, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) pixels[4 * i + 3] = 255;
+}
+
+}  // namespace
+
+Refusal ReadTiffHeader(std::string_view file, PictureHeader& header) {
+  const OpenTiff tiff(file, kDirectoryBytes);
+  if (tiff.get() == nullptr || tiff.complained()) return tiff.Refused();
+  const uint16_t bits = tiff.Tag(TIFFTAG_BITSPERSAMPLE), kind = tiff.Tag(TIFFTAG_SAMPLEFORMAT);
+  if (bits > 16 || (kind != SAMPLEFORMAT_UINT && kind != SAMPLEFORMAT_VOID)) {
+    const char* const name = kind == SAMPLEFORMAT_IEEEFP ? "reals of "
+                             : kind == SAMPLEFORMAT_INT  ? "signed integers of "
+                                                         : "samples of ";
+    return Invalid("expected a TIFF of unsigned integers of at most 16 bits, got " +
+                   (name + std::to_string(bits)) + " bits");
+  }
+  char why[1024] = "";
+  if (TIFFRGBAImageOK(tiff.get(), why) == 0) {
+    return Invalid(std::string("expected a TIFF that libtiff can show, got: ") + why);
+  }
+  const int64_t width = tiff.LongTag(TIFFTAG_IMAGEWIDTH);
+  const int64_t height = tiff.LongTag(TIFFTAG_IMAGELENGTH);
+  if (width == 0 || height == 0 || width > INT32_MAX || height > INT32_MAX) {
+    return Damaged("expected a TIFF of 1 to " + std::to_string(INT32_MAX) + " pixels a side, got " +
+                   SizeText(height, width));
+  }
+  header.height = height, header.width = width;
+  const uint16_t orientation = tiff.Tag(TIFFTAG_ORIENTATION);
+  if (orientation >= 1 && orientation <= 8) header.orientation = orientation;
+  if (header.orientation >= 5) std::swap(header.height, header.width);
+  return {};
+}
+
+Refusal DecodeTiff(std::string_view file, const PictureHeader& header, const Window& stored,
+                   RowFunction row) {
+  // A strip has at most 8 samples of 2 bytes a pixel, and rows beyond the picture where it is low.
+  const int64_t most_bytes = 16 * header.height * header.width + kDirectoryBytes;
+  OpenTiff tiff(file, most_bytes);
+  if (tiff.get() == nullptr || tiff.complained()) return tiff.Refused();
+  const uint16_t alpha = KindOfAlpha(tiff);
+  if (alpha == EXTRASAMPLE_UNASSALPHA) {
+    // libtiff would multiply it into the colours, which rounds them.
+    uint16_t as_it_is[] = {EXTRASAMPLE_ASSOCALPHA};
+    TIFFSetField(tiff.get(), TIFFTAG_EXTRASAMPLES, 1, as_it_is);
+  }
+  TIFFRGBAImage image;
+  char why[1024] = "";
+  if (TIFFRGBAImageBegin(&image, tiff.get(), /*stop=*/1, why) == 0) return tiff.Refused();
+  const std::unique_ptr<TIFFRGBAImage, void (*)(TIFFRGBAImage*)> end(&image, TIFFRGBAImageEnd);
+  image.req_orientation = image.orientation;  // as stored
+  const int64_t height = image.height, width = image.width;
+  if (height * width != header.height * header.width) return tiff.Refused();
+
+  // Strips, or rows of tiles, one at a time: none is decoded twice.
+  const bool tiled = TIFFIsTiled(tiff.get()) != 0;
+  const int64_t strip = std::clamp<int64_t>(
+      tiff.LongTag(tiled ? TIFFTAG_TILELENGTH : TIFFTAG_ROWSPERSTRIP), 1, height);
+  const int64_t bottom = stored.top + stored.height;
+  std::vector<uint32_t> pixels(static_cast<size_t>(std::min(strip, stored.height) * width));
+  for (int64_t top = stored.top, next; top < bottom; top = next) {
+    next = std::min(bottom, (top / strip + 1) * strip);
+    image.row_offset = static_cast<int>(top);
+    const auto rows = static_cast<uint32_t>(next - top);
+    if (TIFFRGBAImageGet(&image, pixels.data(), static_cast<uint32_t>(width), rows) == 0 ||
+        tiff.complained()) {
+      return tiff.Refused();
+    }
+    for (uint32_t y = 0; y < rows; ++y) {
+      // A pixel is red + 2^8 green + 2^16 blue + 2^24 alpha: bytes in this order.
+      auto* const from = reinterpret_cast<uint8_t*>(&pixels[y * width + stored.left]);
+      if (alpha == EXTRASAMPLE_ASSOCALPHA) Unmultiply(from, stored.width);
+      if (alpha == EXTRASAMPLE_UNSPECIFIED) DropAlpha(from, stored.width);
+      row(from, 4);
+    }
+  }
+  return {};
+}
+
+}  // namespace gyre

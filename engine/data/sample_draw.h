@@ -1,0 +1,28 @@
+// sample_draw.h: random numbers of a training sample, a function of the run's seed and the sample's
+// position in the endless order alone.  So they are the same for any ranks, workers and
+// interruptions.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "engine/runtime/random.h"
+
+namespace gyre {
+
+struct SampleDraw {
+  uint64_t seed = 0;
+  int64_t position = 0;
+
+  // Four words for the n-th draw of a purpose, such as "flip".
+  RandomBits Bits(std::string_view purpose, uint64_t n = 0) const {
+    return Philox(RandomKey(seed, purpose), n, static_cast<uint64_t>(position));
+  }
+  // Uniform in [0, 1).
+  double Uniform(std::string_view purpose, uint64_t n = 0) const {
+    const RandomBits bits = Bits(purpose, n);
+    return UniformDouble(bits.v[0], bits.v[1]);
+  }
+};
+
+}  // namespace gyre

@@ -1,0 +1,324 @@
+// Pictures as a data set: a folder a class, or a list.  They are decoded as they are read.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "engine/data/files/atomic_file.h"
+#include "engine/data/files/file_reader.h"
+#include "engine/data/pictures/color.h"
+#include "engine/data/pictures/geometry.h"
+#include "engine/data/pictures/picture.h"
+#include "engine/data/pictures/resize.h"
+#include "engine/data/sets/picture_index.h"
+#include "engine/data/sets/series.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kClasses[] = "classes.txt";
+
+// How a file's pixels become the input's.
+struct PictureInput {
+  InputFit fit;
+  PixelFormat format;
+  ResizeFilter filter = ResizeFilter::kAntialiased;
+  int64_t most_pixels = 0;
+
+  size_t bytes() const {
+    return static_cast<size_t>(fit.height * fit.width) * static_cast<size_t>(format.channels);
+  }
+};
+
+// Writes what lies in the input of `file` to `to`, [height, width, channels].
+absl::Status FillInput(const PictureInput& input, ResizeFilter filter,
+                       const std::optional<SampleDraw>& draw, SampleMemory& memory, uint8_t* to) {
+  ASSIGN_OR_RETURN(const PictureHeader header, ReadPictureHeader(memory.file, input.most_pixels));
+  ASSIGN_OR_RETURN(const Geometry geometry,
+                   GeometryOf(header.height, header.width, input.fit, draw));
+  const auto channels = static_cast<size_t>(input.format.channels);
+  const Window& source = geometry.source;
+  memory.pixels.resize(static_cast<size_t>(source.height * source.width) * channels);
+  RETURN_IF_ERROR(DecodePicture(memory.file, header, source, input.format, memory.pixels.data()));
+  // What of the resized picture lies in the input.
+  const int64_t height = input.fit.height, width = input.fit.width;
+  Window part{.top = std::max<int64_t>(geometry.top, 0),
+              .left = std::max<int64_t>(geometry.left, 0)};
+  part.height = std::min(geometry.height, geometry.top + height) - part.top;
+  part.width = std::min(geometry.width, geometry.left + width) - part.left;
+  const bool whole = part.height == height && part.width == width;
+  const size_t row = static_cast<size_t>(part.width) * channels;
+  if (!whole) memory.resized.resize(static_cast<size_t>(part.height) * row);
+  uint8_t* resized = whole ? to : memory.resized.data();
+  Resize({source.height, source.width, input.format.channels, memory.pixels.data()}, filter,
+         geometry.height, geometry.width, part, resized);
+  if (whole) return absl::OkStatus();
+  const std::array<uint8_t, 4> border = {input.format.background[0], input.format.background[1],
+                                         input.format.background[2], 255};
+  for (int64_t i = 0; i < height * width; ++i) {
+    std::memcpy(to + static_cast<size_t>(i) * channels, border.data(), channels);
+  }
+  for (int64_t y = 0; y < part.height; ++y) {
+    const int64_t down = part.top - geometry.top + y, right = part.left - geometry.left;
+    std::memcpy(to + static_cast<size_t>(down * width + right) * channels,
+                resized + static_cast<size_t>(y) * row, row);
+  }
+  return absl::OkStatus();
+}
+
+class ImageDataset : public Dataset {
+ public:
+  ImageDataset(PictureIndex index, PictureInput input, const DataConfig& data, DataArray label,
+               std::string name, Fit fit)
+      : index_(std::move(index)), input_(std::move(input)), fit_(std::move(fit)) {
+    Sha256Digest digest;
+    for (int64_t i = 0; i < index_.paths.size(); ++i) {
+      digest.Add(absl::StrCat(std::string(index_.paths[i]), "\n"));
+    }
+    arrays_.push_back({.input = data.image_input(),
+                       .file = name,
+                       .shape = {input_.fit.height, input_.fit.width, input_.format.channels},
+                       .dtype = DType::kU8,
+                       .digest = digest.Hex()});
+    if (index_.masks.size() > 0) {
+      for (int64_t i = 0; i < index_.masks.size(); ++i) {
+        digest.Add(absl::StrCat(std::string(index_.masks[i]), "\n"));
+      }
+      label.digest = digest.Hex();
+    }
+    label.input = data.label_input();
+    label.file = std::move(name);
+    arrays_.push_back(std::move(label));
+    if (!index_.note.empty()) notes_.push_back(index_.note);
+  }
+
+  int64_t size() const override { return index_.paths.size(); }
+  const std::vector<DataArray>& arrays() const override { return arrays_; }
+  Fit fit() const override { return fit_; }
+  const std::vector<std::string>& notes() const override { return notes_; }
+
+  absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory& memory,
+                              const std::optional<SampleDraw>& draw) const override {
+    if (index < 0 || index >= size()) {
+      return absl::OutOfRangeError(
+          absl::StrCat(arrays_[array].file, ": sample ", index, " of ", size(), " does not exist"));
+    }
+    Tensor sample{nullptr, arrays_[array].shape, arrays_[array].dtype};
+    sample.data = memory.For(array, sample.bytes());
+    if (array == 0) {
+      RETURN_IF_ERROR(ReadPixels(index_.PathOf(index), input_, input_.filter, draw, memory,
+                                 sample.as<uint8_t>()));
+    } else if (index_.masks.size() > 0) {
+      PictureInput mask = input_;
+      mask.format = {.channels = 1, .background = {0, 0, 0}};
+      RETURN_IF_ERROR(ReadPixels((fs::path(index_.folder) / index_.masks[index]).string(), mask,
+                                 ResizeFilter::kNearest, draw, memory, sample.as<uint8_t>()));
+    } else {
+      const int64_t count = sample.elements();
+      const float* numbers = index_.numbers.data() + index * count;
+      if (sample.dtype == DType::kI32) {
+        std::transform(numbers, numbers + count, sample.as<int32_t>(),
+                       [](float number) { return static_cast<int32_t>(number); });
+      } else {
+        std::copy_n(numbers, count, sample.as<float>());
+      }
+    }
+    return sample;
+  }
+
+ private:
+  static absl::Status ReadPixels(const std::string& path, const PictureInput& input,
+                                 ResizeFilter filter, const std::optional<SampleDraw>& draw,
+                                 SampleMemory& memory, uint8_t* to) {
+    ASSIGN_OR_RETURN(FileReader reader, FileReader::Open(path));
+    RETURN_IF_ERROR(CheckFitsMemory(path, reader.size()));
+    memory.file.resize(reader.size());
+    RETURN_IF_ERROR(reader.ReadAll(memory.file.data(), memory.file.size()));
+    const absl::Status status = FillInput(input, filter, draw, memory, to);
+    if (status.ok()) return status;
+    return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+  }
+
+  const PictureIndex index_;
+  const PictureInput input_;
+  std::vector<DataArray> arrays_;  // pictures and labels
+  const Fit fit_;
+  std::vector<std::string> notes_;
+};
+
+// ---- Opening
+// ---------------------------------------------------------------------------------------
+
+absl::StatusOr<const NetInput*> Find(const NetInputs& inputs, const std::string& name,
+                                     const char* field) {
+  const auto found = std::ranges::find(inputs, name, &NetInput::name);
+  if (found != inputs.end()) return &*found;
+  std::vector<std::string> names;
+  for (const NetInput& input : inputs) names.push_back(absl::StrCat("\"", input.name, "\""));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("images feed the net's input \"%s\" (data.%s), but its inputs are %s", name,
+                      field, absl::StrJoin(names, ", ")));
+}
+
+absl::StatusOr<PictureInput> PictureInputOf(const SeriesSource& source) {
+  const ImagesConfig& config = source.data.train().images();
+  ASSIGN_OR_RETURN(const NetInput* net,
+                   Find(source.inputs, source.data.image_input(), "image_input"));
+  const std::vector<int64_t>& dims = net->dims;
+  if (net->label || dims.size() != 3 || (dims[2] != 1 && dims[2] != 3 && dims[2] != 4)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "images feed an input of type REAL and dims [height, width, channels], with 1, 3 or 4 "
+        "channels, but \"%s\" has dims [%s]",
+        net->name, absl::StrJoin(dims, ", ")));
+  }
+  PictureInput input;
+  input.fit.height = dims[0];
+  input.fit.width = dims[1];
+  input.fit.fit = static_cast<PictureFit>(config.fit());
+  input.fit.shortest = config.shortest();
+  input.filter = static_cast<ResizeFilter>(config.filter());
+  input.format.channels = static_cast<int>(dims[2]);
+  ASSIGN_OR_RETURN(input.format.background, ParseColor(config.background()));
+  input.most_pixels = config.most_pixels();
+  const AugmentationConfig& augmentation = source.data.augmentation();
+  if (augmentation.has_random_crop()) {
+    const AugmentationConfig::RandomCrop& crop = augmentation.random_crop();
+    input.fit.random =
+        RandomCrop{crop.least_area(), crop.most_area(), crop.least_aspect(), crop.most_aspect()};
+  }
+  return input;
+}
+
+// What the net wants of labels.
+struct WantedLabels {
+  PictureLabels kind = PictureLabels::kClass;
+  DataArray array;  // shape and type
+};
+absl::StatusOr<WantedLabels> WantedLabelsOf(const SeriesSource& source, const PictureInput& input) {
+  ASSIGN_OR_RETURN(const NetInput* net,
+                   Find(source.inputs, source.data.label_input(), "label_input"));
+  WantedLabels wanted;
+  wanted.array.shape = Shape(std::span<const int64_t>(net->dims));
+  wanted.array.dtype = net->label ? DType::kI32 : DType::kF32;
+  if (net->label && net->dims.empty()) return wanted;
+  wanted.kind = PictureLabels::kNumbers;
+  if (net->dims.size() <= 1) return wanted;
+  const bool same = net->dims[0] == input.fit.height && net->dims[1] == input.fit.width &&
+                    (net->dims.size() == 2 || (net->dims.size() == 3 && net->dims[2] == 1));
+  if (!net->label || !same) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "labels of images are a number, some numbers [n], or a mask LABEL [%d, %d], but \"%s\" has "
+        "dims [%s]",
+        input.fit.height, input.fit.width, net->name, absl::StrJoin(net->dims, ", ")));
+  }
+  wanted.kind = PictureLabels::kMask;
+  wanted.array.dtype = DType::kU8;
+  return wanted;
+}
+
+absl::StatusOr<PictureIndex> ReadIndex(const SeriesSource& source, const ImagesConfig& where,
+                                       const WantedLabels& wanted) {
+  if (where.has_list()) {
+    const int64_t count =
+        wanted.kind == PictureLabels::kNumbers ? wanted.array.shape.elements() : 1;
+    return ReadPictureList(source.Resolve(where.list()), wanted.kind, count);
+  }
+  if (wanted.kind == PictureLabels::kClass)
+    return ReadPictureFolder(source.Resolve(where.folder()));
+  return absl::InvalidArgumentError(
+      "a folder a class gives one LABEL [] for each picture; other labels are in a `list`");
+}
+
+// Integers, which F32 holds up to 2^24.
+absl::Status CheckIntegers(const PictureIndex& index) {
+  for (size_t i = 0; i < index.numbers.size(); ++i) {
+    const float number = index.numbers[i];
+    if (number == std::floor(number) && std::abs(number) <= 0x1p24F) continue;
+    const auto labels = static_cast<int64_t>(index.numbers.size()) / index.paths.size();
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: expected integers of at most 2^24, because the net's label is of type LABEL, got %g",
+        index.PathOf(static_cast<int64_t>(i) / labels), number));
+  }
+  return absl::OkStatus();
+}
+
+// The text of the fit of training pictures: a line a class.  "": those of a list are numbers.
+absl::StatusOr<std::string> ClassesOf(const PictureIndex& index, bool is_list) {
+  const bool numbers = std::ranges::all_of(index.classes, [](const std::string& name) {
+    int32_t number;
+    return absl::SimpleAtoi(name, &number) && number >= 0 && absl::StrCat(number) == name;
+  });
+  if (is_list && numbers) return "";
+  if (index.classes.size() < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(index.PathOf(0), " and all others are of class \"", index.classes[0],
+                     "\"; there must be two classes"));
+  }
+  return absl::StrCat(absl::StrJoin(index.classes, "\n"), "\n");
+}
+
+// Replaces the numbers of the index's own classes by those of `classes`, or by the numbers that its
+// classes are.
+absl::Status Renumber(const std::vector<std::string>& classes, PictureIndex& index) {
+  std::vector<float> numbers;
+  for (const std::string& name : index.classes) {
+    int32_t number = 0;
+    const auto found = std::ranges::find(classes, name);
+    if (found != classes.end()) {
+      number = static_cast<int32_t>(found - classes.begin());
+    } else if (!classes.empty() || !absl::SimpleAtoi(name, &number)) {
+      constexpr size_t kMost = 10;
+      const std::vector<std::string> told(
+          classes.begin(),
+          classes.begin() + static_cast<std::ptrdiff_t>(std::min(kMost, classes.size())));
+      return absl::InvalidArgumentError(
+          absl::StrCat(index.folder, ": has class \"", name, "\", but those trained on are ",
+                       classes.empty() ? "numbers"
+                                       : absl::StrCat("\"", absl::StrJoin(told, "\", \""),
+                                                      classes.size() > kMost ? "\", ..." : "\"")));
+    }
+    numbers.push_back(static_cast<float>(number));
+  }
+  for (float& number : index.numbers) number = numbers[static_cast<size_t>(number)];
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenImages(const SeriesSource& source) {
+  ASSIGN_OR_RETURN(PictureInput input, PictureInputOf(source));
+  ASSIGN_OR_RETURN(WantedLabels wanted, WantedLabelsOf(source, input));
+  const ImagesConfig& where = source.set().images();
+  ASSIGN_OR_RETURN(PictureIndex index, ReadIndex(source, where, wanted));
+  Fit fit;
+  if (wanted.kind == PictureLabels::kClass) {
+    const auto make = [&]() -> absl::StatusOr<std::string> {
+      const ImagesConfig& trained = source.data.train().images();
+      if (source.train) return ClassesOf(index, trained.has_list());
+      ASSIGN_OR_RETURN(const PictureIndex training, ReadIndex(source, trained, wanted));
+      return ClassesOf(training, trained.has_list());
+    };
+    ASSIGN_OR_RETURN(std::string text, FitFor(source, kClasses, "", make));
+    const std::vector<std::string> classes = absl::StrSplit(text, '\n', absl::SkipEmpty());
+    RETURN_IF_ERROR(Renumber(classes, index));
+    if (!text.empty()) fit.emplace(kClasses, std::move(text));
+  }
+  if (wanted.kind == PictureLabels::kNumbers && wanted.array.dtype == DType::kI32) {
+    RETURN_IF_ERROR(CheckIntegers(index));
+  }
+  const std::string name = source.Resolve(where.has_list() ? where.list() : where.folder());
+  return std::make_unique<ImageDataset>(std::move(index), std::move(input), source.data,
+                                        std::move(wanted.array), name, std::move(fit));
+}
+
+}  // namespace gyre

@@ -1,0 +1,111 @@
+#include "engine/training/feed/normalization_fit.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "engine/data/batches/sample_statistics.h"
+#include "engine/runtime/check.h"
+#include "engine/training/feed/data_feed.h"
+
+namespace gyre {
+namespace {
+
+constexpr int64_t kMostSamples = 10'000;
+constexpr size_t kShown = 8;  // channels in a line for people
+
+// The shortest text that reads back as the same number.
+std::string Exact(double value) {
+  char number[32];
+  return {number, std::to_chars(number, number + sizeof(number), value).ptr};
+}
+
+// "3" or "[1, 2, ...]".
+template <typename T>
+std::string List(const std::vector<T>& values) {
+  if (values.size() == 1) return absl::StrCat(values[0]);
+  const size_t shown = std::min(kShown, values.size());
+  return absl::StrCat("[", absl::StrJoin(values.begin(), values.begin() + shown, ", "),
+                      shown < values.size() ? ", ..." : "", "]");
+}
+
+}  // namespace
+
+const std::string& InputOf(const NormalizationConfig& config, const DataConfig& data) {
+  return config.has_input() ? config.input() : data.image_input();
+}
+
+bool HasAuto(const DataConfig& data) {
+  return std::ranges::any_of(data.normalization(),
+                             [](const NormalizationConfig& config) { return config.auto_(); });
+}
+
+absl::StatusOr<std::string> MakeNormalization(const DataConfig& data, const Dataset& training,
+                                              std::vector<std::string>& notes) {
+  const int64_t samples = std::min(kMostSamples, training.size());
+  std::string text;
+  for (const NormalizationConfig& config : data.normalization()) {
+    if (!config.auto_()) continue;
+    const std::string& input = InputOf(config, data);
+    ASSIGN_OR_RETURN(const SampleStatistics found,
+                     StatisticsOf(training, ArrayOf(training, input), samples));
+    std::vector<size_t> constant;
+    for (size_t c = 0; c < found.std.size(); ++c) {
+      if (found.std[c] == 0) constant.push_back(c);
+      absl::StrAppend(&text, input, "\t", c, "\t", Exact(found.mean[c]), "\t",
+                      Exact(found.std[c] == 0 ? 1 : found.std[c]), "\n");
+    }
+    if (constant.empty()) continue;
+    notes.push_back(absl::StrFormat(
+        "normalization of \"%s\": channels of equal values have std 1: %d of %d, number%s %s",
+        input, constant.size(), found.std.size(), constant.size() > 1 ? "s" : "", List(constant)));
+  }
+  if (samples < training.size()) {
+    notes.push_back(absl::StrFormat("normalization: of %d of %d training samples, evenly spread",
+                                    samples, training.size()));
+  }
+  return text;
+}
+
+absl::StatusOr<Normalization> ParseNormalization(const std::string& text, const std::string& input,
+                                                 int64_t channels) {
+  Normalization normalization{.mean = {}, .std = {}};
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    const std::vector<absl::string_view> fields = absl::StrSplit(line, '\t');
+    if (fields[0] != input) continue;
+    double mean = 0, std = 0;
+    const bool good = fields.size() == 4 && absl::SimpleAtod(fields[2], &mean) &&
+                      absl::SimpleAtod(fields[3], &std) && std::isfinite(mean) &&
+                      std::isfinite(std) && std > 0 &&
+                      fields[1] == absl::StrCat(normalization.mean.size());
+    if (!good) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: expected INPUT TAB CHANNEL TAB MEAN TAB STD, got \"%s\"", kNormalizationFile, line));
+    }
+    normalization.mean.push_back(mean);
+    normalization.std.push_back(std);
+  }
+  const auto found = static_cast<int64_t>(normalization.mean.size());
+  if (found == channels) return normalization;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s of the weights' run: expected %d channels of input \"%s\", got %d",
+                      kNormalizationFile, channels, input, found));
+}
+
+std::string DescribeNormalization(const DataConfig& data, const Feed& feed) {
+  std::vector<std::string> inputs;
+  for (const NormalizationConfig& config : data.normalization()) {
+    if (!config.auto_()) continue;
+    const auto fed = std::ranges::find(feed.inputs, InputOf(config, data), &FedInput::name);
+    inputs.push_back(absl::StrFormat("\"%s\" by mean %s, std %s", fed->name,
+                                     List(fed->normalization.mean), List(fed->normalization.std)));
+  }
+  return absl::StrCat("normalization of the training samples: ", absl::StrJoin(inputs, "; "));
+}
+
+}  // namespace gyre

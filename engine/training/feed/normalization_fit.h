@@ -1,0 +1,45 @@
+// normalization_fit.h: normalization by means and deviations of the training samples, which
+// NormalizationConfig.auto asks for.  Pure functions.  Any thread.
+//
+// The text normalization.txt of a fit has a line for each channel of each such input:
+//   INPUT TAB CHANNEL TAB MEAN TAB STD
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/data/batches/decoder.h"
+#include "engine/data/sets/dataset.h"
+#include "engine/training/run_shape.h"
+#include "models/schema/trainer.pb.h"
+
+namespace gyre {
+
+inline constexpr char kNormalizationFile[] = "normalization.txt";
+
+// A warning about weights trained with auto where the trainer's text has no auto.
+inline constexpr char kOtherNormalization[] =
+    "its inputs were normalized by its training samples, and those here are not; write "
+    "normalization { auto: true }";
+
+// The net input that a setting is of.
+const std::string& InputOf(const NormalizationConfig& config, const DataConfig& data);
+// Whether some setting is auto.
+bool HasAuto(const DataConfig& data);
+
+// Reads 10,000 samples of data.train, evenly spread, or all if there are fewer.  The std of a
+// channel whose values are equal is 1.  Appends notes for people.
+// Precondition: an array of bytes or reals feeds each input that a setting is of.
+// Errors: those of StatisticsOf.
+absl::StatusOr<std::string> MakeNormalization(const DataConfig& data, const Dataset& training,
+                                              std::vector<std::string>& notes);
+
+// Errors: InvalidArgument for a text that lacks the input, or has other channels or no numbers.
+absl::StatusOr<Normalization> ParseNormalization(const std::string& text, const std::string& input,
+                                                 int64_t channels);
+
+// For people, such as `normalization of the training samples: "image" by mean 0.286, std 0.353`.
+std::string DescribeNormalization(const DataConfig& data, const Feed& feed);
+
+}  // namespace gyre

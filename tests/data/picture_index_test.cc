@@ -1,0 +1,113 @@
+#include "engine/data/sets/picture_index.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tests/data/temp_folder.h"
+
+namespace gyre {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class PictureIndexTest : public testing::Test {
+ protected:
+  void Touch(const std::string& name, const std::string& bytes = "x") const {
+    std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
+    WriteBytes(folder_ / name, bytes);
+  }
+  std::string Told(const absl::Status& status) const {
+    return absl::StrReplaceAll(std::string(status.message()), {{folder_.path() + "/", "@"}});
+  }
+  std::string FolderError() const { return Told(ReadPictureFolder(folder_ / "set").status()); }
+  std::string ListError(const std::string& text, PictureLabels labels = PictureLabels::kClass,
+                        int64_t count = 1) const {
+    Touch("list", text);
+    return Told(ReadPictureList(folder_ / "list", labels, count).status());
+  }
+
+  TempFolder folder_;
+};
+
+std::vector<std::string> All(const StringList& list) {
+  std::vector<std::string> all;
+  for (int64_t i = 0; i < list.size(); ++i) all.emplace_back(list[i]);
+  return all;
+}
+
+TEST_F(PictureIndexTest, AFolderIsAClass) {
+  for (const char* name :
+       {"set/dog/b.JPG", "set/dog/a.png", "set/cat/x y.jpeg", "set/Cat/.hidden.png",
+        "set/Cat/1.webp", "set/cat/notes.txt", "set/.git/c.png", "set/README"}) {
+    Touch(name);
+  }
+  const PictureIndex index = *ReadPictureFolder(folder_ / "set");
+  EXPECT_THAT(index.classes, ElementsAre("Cat", "cat", "dog"));
+  EXPECT_THAT(All(index.paths),
+              ElementsAre("Cat/1.webp", "cat/x y.jpeg", "dog/a.png", "dog/b.JPG"));
+  EXPECT_THAT(index.numbers, ElementsAre(0, 1, 2, 2));
+  EXPECT_EQ(index.PathOf(1), folder_ / "set/cat/x y.jpeg");
+  EXPECT_THAT(index.note, HasSubstr("3 are left out"));
+}
+
+TEST_F(PictureIndexTest, RefusesAFolder) {
+  EXPECT_THAT(FolderError(), HasSubstr("cannot list @set: No such file or directory"));
+  Touch("set/a.png");
+  EXPECT_EQ(FolderError(),
+            "@set: no folder in it; expected one for each class, with the class's pictures");
+  Touch("set/empty/notes.txt");
+  EXPECT_THAT(FolderError(), HasSubstr("@set/empty: no picture in this class"));
+  std::filesystem::remove_all(folder_ / "set/empty");
+  Touch("set/two\nlines/a.png");
+  EXPECT_THAT(FolderError(), HasSubstr("a class of several lines"));
+}
+
+TEST_F(PictureIndexTest, AListHasPathsAndLabels) {
+  Touch("a b.png");
+  Touch("sub/c.png");
+  Touch("list", absl::StrCat("\xEF\xBB\xBF", "a b.png\tdog\r\n\n  \nsub/c.png\tcat\n",
+                             folder_ / "a b.png", "\tdog"));
+  const PictureIndex index = *ReadPictureList(folder_ / "list", PictureLabels::kClass, 1);
+  EXPECT_THAT(index.classes, ElementsAre("cat", "dog"));
+  EXPECT_THAT(index.numbers, ElementsAre(1, 0, 1));
+  EXPECT_EQ(index.PathOf(1), folder_ / "sub/c.png");
+  EXPECT_EQ(index.PathOf(2), folder_ / "a b.png");
+}
+
+TEST_F(PictureIndexTest, AListHasNumbersOrMasks) {
+  Touch("a");
+  Touch("b");
+  Touch("list", "a\t1.5\t-2e3\nb\t0\t7\n");
+  EXPECT_THAT(ReadPictureList(folder_ / "list", PictureLabels::kNumbers, 2)->numbers,
+              ElementsAre(1.5F, -2000, 0, 7));
+  Touch("list", "a\tb\nb\ta\n");
+  EXPECT_THAT(All(ReadPictureList(folder_ / "list", PictureLabels::kMask, 1)->masks),
+              ElementsAre("b", "a"));
+}
+
+TEST_F(PictureIndexTest, RefusesAList) {
+  Touch("a");
+  EXPECT_EQ(ListError("\n \n"), "@list: no picture in it");
+  EXPECT_EQ(ListError("a\tx\na b\n"),
+            "@list:2: expected PATH TAB LABEL, got 1 columns; a TAB divides columns");
+  EXPECT_THAT(ListError("a\tx\ty\n"), HasSubstr("got 3 columns"));
+  EXPECT_THAT(ListError("a\t1\n", PictureLabels::kNumbers, 2), HasSubstr("PATH and 2 labels"));
+  EXPECT_EQ(ListError("a\t\n"), "@list:1: a label is empty");
+  EXPECT_EQ(ListError("a\tx\n", PictureLabels::kNumbers), "@list:1: expected a number, got \"x\"");
+  EXPECT_THAT(ListError("a\tinf\n", PictureLabels::kNumbers), HasSubstr("got \"inf\""));
+  EXPECT_EQ(ListError("a\t1\nno\t1\nnone\t2\n"),
+            "@list: 2 of its files are not there: line 2: @no, line 3: @none");
+  std::string many;
+  for (int i = 0; i < 9; ++i) absl::StrAppend(&many, "no", i, "\t1\n");
+  EXPECT_THAT(ListError(many), HasSubstr("9 of its files are not there: line 1: @no0"));
+  EXPECT_THAT(ListError(many), HasSubstr("line 5: @no4, ..."));
+  EXPECT_THAT(ListError("a\tmask\n", PictureLabels::kMask), HasSubstr("line 1: @mask"));
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,349 @@
+#include "engine/data/pictures/jpeg.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/data/pictures/jpeg_fixture.h"
+
+namespace gyre {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+using Random = std::mt19937_64;
+
+Window Whole(const PictureHeader& header) { return {0, 0, header.height, header.width}; }
+
+// A window that has now and then one row or column.
+Window RandomWindow(const PictureHeader& header, Random* random) {
+  const auto below = [&](int64_t bound) {
+    return static_cast<int64_t>((*random)() % static_cast<uint64_t>(bound));
+  };
+  Window window{below(header.height), below(header.width), 1, 1};
+  if (below(4) > 0) window.height += below(header.height - window.top);
+  if (below(4) > 0) window.width += below(header.width - window.left);
+  return window;
+}
+
+// The window's pixels of a whole picture.
+Bytes Cut(const Bytes& pixels, int64_t width, int channels, const Window& window) {
+  Bytes cut;
+  for (int64_t row = window.top; row < window.top + window.height; ++row) {
+    const auto from = pixels.begin() + (row * width + window.left) * channels;
+    cut.insert(cut.end(), from, from + window.width * channels);
+  }
+  return cut;
+}
+
+// Decodes a file without orientation.  Empty with an error.
+Bytes Decoded(std::string_view file, const Window& window, int channels) {
+  const auto header = ReadJpegHeader(file);
+  EXPECT_TRUE(header.ok()) << header.status();
+  Bytes pixels(static_cast<size_t>(window.height * window.width * channels), 99);
+  const absl::Status status =
+      DecodeJpeg(file, *header, window, {.channels = channels}, pixels.data());
+  EXPECT_TRUE(status.ok()) << status;
+  return status.ok() ? pixels : Bytes();
+}
+
+// Of the header or else of the whole picture.
+absl::Status Fault(std::string_view file) {
+  const auto header = ReadJpegHeader(file);
+  if (!header.ok()) return header.status();
+  Bytes pixels(static_cast<size_t>(header->height * header->width * 3));
+  return DecodeJpeg(file, *header, Whole(*header), {}, pixels.data());
+}
+
+// Any kind that the fixture writes, of up to `most` pixels a side.
+JpegKind RandomKind(int most, Random* random) {
+  const auto below = [&](int bound) { return static_cast<int>((*random)() % bound); };
+  constexpr std::array<int, 2> kSamplings[][2] = {
+      {{1, 1}, {1, 1}}, {{2, 1}, {1, 1}}, {{1, 2}, {1, 1}}, {{2, 2}, {1, 1}}, {{4, 1}, {1, 1}},
+      {{4, 2}, {1, 1}}, {{1, 4}, {1, 1}}, {{4, 1}, {2, 1}}, {{2, 2}, {2, 1}}, {{2, 2}, {1, 2}}};
+  constexpr J_COLOR_SPACE kColors[] = {JCS_GRAYSCALE, JCS_RGB, JCS_YCbCr, JCS_CMYK, JCS_YCCK};
+  JpegKind kind;
+  kind.height = 1 + below(most);
+  kind.width = 1 + below(most);
+  kind.stored = kColors[below(5)];
+  const bool four = Components(kind.stored) == 4;  // an MCU has at most 10 blocks
+  const auto& sampling = kSamplings[below(four ? 4 : 10)];
+  kind.sampling = sampling[0];
+  kind.sampling2 = sampling[1];
+  kind.progressive = below(2) == 0;
+  kind.arithmetic = below(3) == 0;
+  kind.restart = below(2) * (1 + below(9));
+  kind.quality = 20 + below(80);
+  if (!kind.progressive && below(3) == 0) kind.scans = ScanEachComponent(Components(kind.stored));
+  return kind;
+}
+
+J_COLOR_SPACE OutputColors(int channels) {
+  return channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_EXT_RGBA;
+}
+
+TEST(Jpeg, WindowsAreThoseOfTheWhole) {
+  Random random(1);
+  for (int i = 0; i < 150; ++i) {
+    const JpegKind kind = RandomKind(i % 3 == 0 ? 20 : 150, &random);
+    const std::string file = RandomJpeg(kind, &random);
+    const auto header = ReadJpegHeader(file);
+    ASSERT_TRUE(header.ok()) << header.status();
+    ASSERT_EQ(header->height, kind.height);
+    ASSERT_EQ(header->width, kind.width);
+    for (const int channels : {1, 3, 4}) {
+      const Bytes whole = Components(kind.stored) == 4
+                              ? Decoded(file, Whole(*header), channels)
+                              : ReadWholeJpeg(file, OutputColors(channels));
+      ASSERT_EQ(Decoded(file, Whole(*header), channels), whole) << i;
+      for (int k = 0; k < 5; ++k) {
+        const Window window = RandomWindow(*header, &random);
+        ASSERT_EQ(Decoded(file, window, channels), Cut(whole, kind.width, channels, window))
+            << "picture " << i << " " << kind.height << " x " << kind.width << ", window "
+            << window.top << " " << window.left << " " << window.height << " " << window.width;
+      }
+    }
+  }
+}
+
+TEST(Jpeg, InksAreMultiplied) {
+  Random random(2);
+  for (const J_COLOR_SPACE stored : {JCS_CMYK, JCS_YCCK}) {
+    const std::string file =
+        RandomJpeg({.height = 31, .width = 45, .stored = stored, .sampling = {1, 1}}, &random);
+    const Bytes inks = ReadWholeJpeg(file, JCS_CMYK);
+    Bytes colors, grey, alpha;
+    for (size_t i = 0; i < inks.size(); i += 4) {
+      double luminance = 0.5;
+      constexpr double kBt601[] = {19595 / 65536., 38470 / 65536., 7471 / 65536.};
+      for (size_t c = 0; c < 3; ++c) {
+        colors.push_back(static_cast<uint8_t>(inks[i + c] * inks[i + 3] / 255. + 0.5));
+        alpha.push_back(colors.back());
+        luminance += kBt601[c] * colors.back();
+      }
+      alpha.push_back(255);
+      grey.push_back(static_cast<uint8_t>(luminance));
+    }
+    const Window whole{0, 0, 31, 45};
+    EXPECT_EQ(Decoded(file, whole, 3), colors);
+    EXPECT_EQ(Decoded(file, whole, 1), grey);
+    EXPECT_EQ(Decoded(file, whole, 4), alpha);
+  }
+}
+
+TEST(Jpeg, NoInkIsWhite) {
+  // Adobe stores 255 for none.
+  const JpegKind kind{.height = 3, .width = 2, .stored = JCS_CMYK, .sampling = {1, 1}};
+  EXPECT_EQ(Decoded(WriteJpeg(kind, Bytes(24, 255)), {0, 0, 3, 2}, 3), Bytes(18, 255));
+  EXPECT_EQ(Decoded(WriteJpeg(kind, Bytes(24, 0)), {0, 0, 3, 2}, 3), Bytes(18, 0));
+}
+
+// A progressive file that ends after some scan, as if a browser had drawn what has come.
+TEST(Jpeg, LastScansMayBeAbsent) {
+  Random random(3);
+  for (int i = 0; i < 60; ++i) {
+    JpegKind kind = RandomKind(120, &random);
+    kind.progressive = true;
+    kind.scans.clear();
+    const std::string file = RandomJpeg(kind, &random);
+    std::vector<size_t> scans;
+    for (size_t at = file.find("\xff\xda"); at != file.npos; at = file.find("\xff\xda", at + 2))
+      scans.push_back(at);
+    ASSERT_GE(scans.size(), 4u);
+    const std::string part = file.substr(0, scans[1 + random() % (scans.size() - 1)]) + "\xff\xd9";
+    const auto header = ReadJpegHeader(part);
+    ASSERT_TRUE(header.ok());
+    const Bytes whole = Decoded(part, Whole(*header), 3);
+    if (Components(kind.stored) < 4) {
+      EXPECT_EQ(whole, ReadWholeJpeg(part, JCS_RGB));
+    }
+    for (int k = 0; k < 5; ++k) {
+      const Window window = RandomWindow(*header, &random);
+      ASSERT_EQ(Decoded(part, window, 3), Cut(whole, kind.width, 3, window)) << i;
+    }
+  }
+}
+
+TEST(Jpeg, LargestExtents) {
+  Random random(4);
+  for (const bool tall : {false, true}) {
+    const int longest = JPEG_MAX_DIMENSION;  // 65500
+    const JpegKind kind{.height = tall ? longest : 1, .width = tall ? 1 : longest};
+    const std::string file = RandomJpeg(kind, &random);
+    const Bytes whole = ReadWholeJpeg(file, JCS_RGB);
+    const Window end{kind.height - 1, kind.width - 1, 1, 1};
+    EXPECT_EQ(Decoded(file, {0, 0, kind.height, kind.width}, 3), whole);
+    EXPECT_EQ(Decoded(file, end, 3), Bytes(whole.end() - 3, whole.end()));
+  }
+}
+
+TEST(Jpeg, OrientationIsOfTheFirstExif) {
+  Random random(5);
+  for (uint32_t orientation = 1; orientation <= 8; ++orientation) {
+    const std::string file =
+        RandomJpeg({.height = 5, .width = 9, .exif = ExifData(orientation, true)}, &random);
+    // XMP is in APP1 as well.
+    const std::string xmp("\xff\xe1\0\x08http:\0", 11);
+    const size_t first = file.find("\xff\xe1");
+    const std::string other = std::string(file).insert(first, xmp);
+    for (const std::string& each : {file, other}) {
+      const auto header = ReadJpegHeader(each);
+      ASSERT_TRUE(header.ok()) << header.status();
+      EXPECT_EQ(header->orientation, static_cast<int>(orientation));
+      EXPECT_EQ(header->height, orientation >= 5 ? 9 : 5);
+      EXPECT_EQ(header->width, orientation >= 5 ? 5 : 9);
+      EXPECT_EQ(header->format, PictureFormat::kJpeg);
+    }
+  }
+}
+
+TEST(Jpeg, HeadersOdditiesAreNoFaults) {
+  Random random(6);
+  const std::string file = RandomJpeg({.height = 20, .width = 30}, &random);
+  const auto with = [&](size_t at, std::string_view bytes) {
+    return std::string(file).replace(at, bytes.size(), bytes);
+  };
+  EXPECT_TRUE(Fault(with(11, "\x07")).ok());                        // JFIF 7
+  EXPECT_TRUE(Fault(std::string(file).insert(2, "\1\2\3")).ok());   // between segments
+  EXPECT_TRUE(Fault(with(file.find("\xff\xda") + 12, "\1")).ok());  // a scan's last coefficient
+  EXPECT_TRUE(Fault(file + std::string(100000, '\xff') + "more").ok());  // behind the end
+  for (const bool progressive : {false, true}) {
+    std::string padded =
+        RandomJpeg({.height = 20, .width = 30, .progressive = progressive}, &random);
+    padded.insert(padded.size() - 2, "\1\2\3");  // before the end
+    EXPECT_TRUE(Fault(padded).ok());
+  }
+}
+
+TEST(Jpeg, EveryTruncationIsNoticedInEveryWindow) {
+  Random random(7);
+  for (const bool progressive : {false, true}) {
+    const std::string file = RandomJpeg({.height = 25,
+                                         .width = 40,
+                                         .progressive = progressive,
+                                         .restart = 2,
+                                         .exif = ExifData(3, true) + "a thumbnail\xff\xd9"},
+                                        &random);
+    ASSERT_TRUE(Fault(file).ok());
+    for (size_t size = 0; size < file.size(); ++size) {
+      const std::string_view part = std::string_view(file).substr(0, size);
+      const auto header = ReadJpegHeader(part);
+      if (!header.ok()) {
+        EXPECT_EQ(header.status().code(), absl::StatusCode::kDataLoss);
+        continue;
+      }
+      uint8_t pixel[3];
+      const absl::Status status = DecodeJpeg(part, *header, {0, 0, 1, 1}, {}, pixel);
+      ASSERT_EQ(status.code(), absl::StatusCode::kDataLoss) << size << " of " << file.size();
+      ASSERT_EQ(Fault(part).code(), absl::StatusCode::kDataLoss) << size;
+    }
+  }
+}
+
+TEST(Jpeg, DamageAboveTheWindowsEndIsNoticed) {
+  Random random(8);
+  const std::string file = RandomJpeg({.height = 200, .width = 100}, &random);
+  // A marker where there is data, halfway.
+  const std::string damaged = std::string(file).replace(file.size() / 2, 2, "\xff\xd5");
+  const auto header = ReadJpegHeader(damaged);
+  ASSERT_TRUE(header.ok());
+  Bytes pixels(200 * 100 * 3);
+  const auto status = [&](const Window& window) {
+    return DecodeJpeg(damaged, *header, window, {}, pixels.data());
+  };
+  EXPECT_EQ(status({0, 0, 50, 100}), absl::OkStatus());
+  for (const Window& window : {Window{0, 0, 200, 100}, Window{190, 50, 1, 1}})
+    EXPECT_EQ(status(window), absl::DataLossError("the JPEG is truncated or damaged: Corrupt JPEG "
+                                                  "data: premature end of data segment"));
+}
+
+TEST(Jpeg, Messages) {
+  Random random(9);
+  const std::string file = RandomJpeg({.height = 20, .width = 30}, &random);
+  EXPECT_EQ(Fault(file.substr(0, file.size() - 1)),
+            absl::DataLossError("expected a JPEG that ends with bytes ff d9, got one that ends "
+                                "without at byte " +
+                                std::to_string(file.size() - 1) + ": it is truncated"));
+  EXPECT_EQ(Fault(file.substr(0, 50)),
+            absl::DataLossError("the JPEG is truncated or damaged: Premature end of JPEG file"));
+  EXPECT_EQ(Fault("\xff\xd8\xff"),
+            absl::DataLossError("the JPEG is truncated or damaged: Premature end of JPEG file"));
+  EXPECT_EQ(Fault("text").code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Fault("").code(), absl::StatusCode::kDataLoss);
+
+  const size_t frame = file.find("\xff\xc0");
+  const auto with = [&](size_t at, std::string_view bytes) {
+    return Fault(std::string(file).replace(frame + at, bytes.size(), bytes));
+  };
+  const std::string unread = "a JPEG of a kind that libjpeg does not read: ";
+  EXPECT_EQ(with(4, "\x0c"), absl::InvalidArgumentError(  // bits
+                                 unread + "Unsupported JPEG data precision 12"));
+  EXPECT_EQ(with(1, "\xc3"), absl::InvalidArgumentError(  // lossless
+                                 unread + "Unsupported JPEG process: SOF type 0xc3"));
+  EXPECT_EQ(with(5, std::string(2, '\0')),
+            absl::DataLossError("the JPEG is truncated or damaged: Empty JPEG image (DNL not "
+                                "supported)"));
+}
+
+TEST(Jpeg, TwoComponentsAreRefused) {
+  Random random(10);
+  std::string file = RandomJpeg({.height = 8,
+                                 .width = 8,
+                                 .stored = JCS_RGB,
+                                 .sampling = {1, 1},
+                                 .scans = ScanEachComponent(3)},
+                                &random);
+  // The frame without its third component: two in a segment of 3 bytes less.
+  const size_t frame = file.find("\xff\xc0");
+  file[frame + 3] = 14, file[frame + 9] = 2;
+  file.erase(frame + 10 + 6, 3);
+  EXPECT_EQ(Fault(file),
+            absl::InvalidArgumentError("expected a JPEG of 1, 3 or 4 components, got 2"));
+}
+
+TEST(Jpeg, ScansAreBounded) {
+  Random random(11);
+  JpegKind kind{.height = 40, .width = 50, .stored = JCS_GRAYSCALE};
+  kind.scans = ScanEachCoefficient(1);  // 64
+  EXPECT_TRUE(Fault(RandomJpeg(kind, &random)).ok());
+  kind.stored = JCS_YCbCr;
+  kind.scans = ScanEachCoefficient(3);
+  EXPECT_EQ(Fault(RandomJpeg(kind, &random)),
+            absl::DataLossError(
+                "the JPEG is truncated or damaged: expected at most 100 scans, got more"));
+}
+
+TEST(Jpeg, DamagedFilesGivePixelsOrAnError) {
+  Random random(12);
+  int noticed = 0;
+  constexpr int kFiles = 1500;
+  for (int i = 0; i < kFiles; ++i) {
+    std::string file = RandomJpeg(RandomKind(60, &random), &random);
+    const size_t damages = 1 + random() % 8;
+    for (size_t k = 0; k < damages; ++k) {
+      const size_t at = random() % file.size();
+      switch (random() % 4) {
+        case 0:
+          file[at] = static_cast<char>(random());
+          break;
+        case 1:
+          file[at] = static_cast<char>(file[at] ^ 1 << random() % 8);
+          break;
+        case 2:
+          file.erase(at, random() % 20);
+          break;
+        default:
+          file.insert(at, file.substr(random() % file.size(), random() % 20));
+      }
+    }
+    const auto header = ReadJpegHeader(file);
+    if (!header.ok() || header->height * header->width > 1 << 20) {
+      ++noticed;
+      continue;
+    }
+    const Window window = i % 2 == 0 ? Whole(*header) : RandomWindow(*header, &random);
+    Bytes pixels(static_cast<size_t>(window.height * window.width * 4));
+    noticed += !DecodeJpeg(file, *header, window, {.channels = 4}, pixels.data()).ok();
+  }
+  EXPECT_GT(noticed, kFiles / 2);
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,303 @@
+#include "engine/data/pictures/other_format.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <opencv2/imgcodecs.hpp>
+
+#include "tests/data/pictures/other_fixture.h"
+#include "tests/data/pictures/tiff_fixture.h"
+
+namespace gyre {
+namespace {
+
+std::string Bytes(uint32_t value, int size, bool big_endian = false) {
+  std::string bytes;
+  for (int i = 0; i < size; ++i) {
+    bytes += static_cast<char>(value >> (8 * (big_endian ? size - 1 - i : i)));
+  }
+  return bytes;
+}
+
+// bits: 8 (with a palette), 24 or 32.  header: 12, 40 or 108 bytes.
+OtherPicture RandomBmp(int height, int width, int bits, uint32_t header, bool top_down,
+                       std::mt19937_64* random) {
+  std::string palette;
+  const int entry = header == 12 ? 3 : 4;
+  std::vector<Rgba> colors;
+  for (int i = 0; bits == 8 && i < 256; ++i) {
+    const auto color = static_cast<uint32_t>((*random)() & 0xffffff);
+    palette += Bytes(color, entry);
+    colors.push_back({static_cast<int>(color >> 16), static_cast<int>(color >> 8 & 255),
+                      static_cast<int>(color & 255), 255});
+  }
+  OtherPicture picture;
+  std::vector<std::string> rows;
+  for (int y = 0; y < height; ++y) {
+    std::string row;
+    for (int x = 0; x < width; ++x) {
+      const auto value = static_cast<uint32_t>((*random)());
+      row += Bytes(value, bits / 8);  // the fourth byte of 32 bits means nothing
+      picture.pixels.push_back(bits == 8 ? colors[value & 255]
+                                         : Rgba{static_cast<int>(value >> 16 & 255),
+                                                static_cast<int>(value >> 8 & 255),
+                                                static_cast<int>(value & 255), 255});
+    }
+    row.resize((row.size() + 3) / 4 * 4);
+    rows.push_back(row);
+  }
+  if (!top_down) std::reverse(rows.begin(), rows.end());
+  std::string data;
+  for (const std::string& row : rows) data += row;
+  std::string info = Bytes(header, 4);
+  if (header == 12) {
+    info += Bytes(static_cast<uint32_t>(width), 2) + Bytes(static_cast<uint32_t>(height), 2) +
+            Bytes(1, 2) + Bytes(static_cast<uint32_t>(bits), 2);
+  } else {
+    info += Bytes(static_cast<uint32_t>(width), 4) +
+            Bytes(static_cast<uint32_t>(top_down ? -height : height), 4) + Bytes(1, 2) +
+            Bytes(static_cast<uint32_t>(bits), 2);
+  }
+  info.resize(header);
+  const auto at = static_cast<uint32_t>(14 + info.size() + palette.size());
+  picture.file = "BM" + Bytes(at + static_cast<uint32_t>(data.size()), 4) + Bytes(0, 4) +
+                 Bytes(at, 4) + info + palette + data;
+  return picture;
+}
+
+TEST(Bmp, EveryKindAndWindowIsRight) {
+  std::mt19937_64 random(1);
+  for (const auto& [height, width] :
+       std::vector<std::pair<int, int>>{{1, 1}, {1, 5}, {6, 1}, {7, 10}, {9, 3}}) {
+    for (const int bits : {8, 24, 32}) {
+      for (const uint32_t header : {12u, 40u, 108u}) {
+        for (const bool top_down : {false, true}) {
+          if (header == 12 && (top_down || bits == 32)) continue;
+          ExpectOther(RandomBmp(height, width, bits, header, top_down, &random), height, width,
+                      &random);
+          ASSERT_FALSE(HasFatalFailure()) << bits << " bits, header " << header << ' ' << top_down;
+        }
+      }
+    }
+  }
+}
+
+TEST(Bmp, WhatOpenCvReadsWronglyIsRefused) {
+  std::mt19937_64 random(1);
+  std::string file = RandomBmp(3, 4, 32, 108, false, &random).file;
+  constexpr char kStart[] = "INVALID_ARGUMENT: expected a picture that OpenCV reads right, got ";
+  constexpr char kEnd[] = "; convert it to PNG or TIFF";
+  file.replace(30, 4, Bytes(3, 4));  // masks of colours
+  EXPECT_EQ(ErrorOfOther(file).ToString(),
+            absl::StrCat(kStart, "a BMP with unusual masks of colours", kEnd));
+  file.replace(54, 12, Bytes(0xff0000, 4) + Bytes(0xff00, 4) + Bytes(0xff, 4));
+  EXPECT_TRUE(ErrorOfOther(file).ok());
+  file.replace(66, 4, Bytes(0xff000000, 4));
+  EXPECT_EQ(ErrorOfOther(file).ToString(), absl::StrCat(kStart, "a BMP with alpha", kEnd));
+  file.replace(28, 2, Bytes(16, 2));
+  EXPECT_EQ(ErrorOfOther(file).ToString(), absl::StrCat(kStart, "a BMP of 16 bits a pixel", kEnd));
+}
+
+TEST(Bmp, ABrokenHeaderIsAnError) {
+  std::mt19937_64 random(1);
+  const std::string file = RandomBmp(3, 4, 24, 40, false, &random).file;
+  const auto with = [&](size_t at, uint32_t value) {
+    std::string changed = file;
+    return ErrorOfOther(changed.replace(at, 4, Bytes(value, 4))).ToString();
+  };
+  EXPECT_EQ(with(18, 0), "DATA_LOSS: expected a BMP of 1 to 1048576 pixels a side, got 0 x 3");
+  EXPECT_EQ(with(22, 0x80000000),
+            "DATA_LOSS: expected a BMP of 1 to 1048576 pixels a side, got 4 x 2147483648");
+  EXPECT_EQ(with(14, 13),
+            "DATA_LOSS: expected a BMP whose header has 12, 40 or more bytes, got 13");
+  EXPECT_EQ(with(28, 7), "DATA_LOSS: the picture is truncated or damaged: OpenCV refuses it");
+}
+
+OtherPicture RandomPnm(char kind, int height, int width, int most, std::mt19937_64* random) {
+  const bool bitmap = kind == '1' || kind == '4', color = kind == '3' || kind == '6';
+  const bool text = kind <= '3';
+  OtherPicture picture;
+  picture.file = std::string("P") + kind + "\n# made by a test\n" + std::to_string(width) + " " +
+                 std::to_string(height) + "\n";
+  if (!bitmap) picture.file += std::to_string(most) + "\n";
+  for (int y = 0; y < height; ++y) {
+    std::string bits;
+    for (int x = 0; x < width; ++x) {
+      Rgba pixel = {0, 0, 0, 255};
+      for (int c = 0; c < (color ? 3 : 1); ++c) {
+        const auto value = static_cast<uint32_t>((*random)() % (bitmap ? 2 : most + 1));
+        int shown = bitmap ? (value == 0 ? 255 : 0) : Shown(value, static_cast<uint32_t>(most));
+        // OpenCV rounds these down.
+        if (text && !bitmap && most < 256) shown = static_cast<int>(value) * 255 / most;
+        if (color)
+          pixel[c] = shown;
+        else
+          pixel = {shown, shown, shown, 255};
+        if (text) {
+          picture.file += std::to_string(value) + (x % 5 == 4 ? "\n" : " ");
+        } else if (bitmap) {
+          if (x % 8 == 0) bits += '\0';
+          bits.back() = static_cast<char>(bits.back() | value << (7 - x % 8));
+        } else {
+          picture.file += Bytes(value, most < 256 ? 1 : 2, /*big_endian=*/true);
+        }
+      }
+      picture.pixels.push_back(pixel);
+    }
+    picture.file += bits;
+  }
+  return picture;
+}
+
+TEST(Pnm, EveryKindAndWindowIsRight) {
+  std::mt19937_64 random(1);
+  for (const auto& [height, width] :
+       std::vector<std::pair<int, int>>{{1, 1}, {1, 9}, {6, 1}, {7, 10}, {9, 3}}) {
+    for (const char kind : std::string("123456")) {
+      for (const int most : {255, 1, 100, 1000, 65535}) {
+        ExpectOther(RandomPnm(kind, height, width, most, &random), height, width, &random);
+        ASSERT_FALSE(HasFatalFailure()) << 'P' << kind << " of values up to " << most;
+      }
+    }
+  }
+}
+
+TEST(Pnm, ABrokenHeaderIsAnError) {
+  EXPECT_EQ(ErrorOfOther("P5 3 2 0 ......").ToString(),
+            "DATA_LOSS: expected a PNM of values up to 1 to 65535, got 0");
+  EXPECT_EQ(ErrorOfOther("P5 3 2 70000 ......").ToString(),
+            "DATA_LOSS: expected a PNM of values up to 1 to 65535, got 70000");
+  EXPECT_EQ(ErrorOfOther("P4 x").ToString(),
+            "DATA_LOSS: expected a PNM of 1 to 1048576 pixels a side, got -1 x -1");
+  EXPECT_EQ(ErrorOfOther("P4 99999999999999999999999999 1").ToString(),
+            "DATA_LOSS: expected a PNM of 1 to 1048576 pixels a side, got 9999999999999 x 1");
+  EXPECT_EQ(ErrorOfOther("P5 # no more").code(), absl::StatusCode::kDataLoss);
+}
+
+OtherPicture RandomJpeg2000(const char* ending, int height, int width, int channels, int depth,
+                            std::mt19937_64* random) {
+  cv::Mat mat(height, width, CV_MAKETYPE(depth == 8 ? CV_8U : CV_16U, channels));
+  OtherPicture picture;
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x) {
+      std::array<int, 4> values = {};
+      for (int c = 0; c < channels; ++c) {
+        const auto value = static_cast<uint32_t>((*random)() % (1u << depth));
+        if (depth == 8)
+          mat.ptr<uint8_t>(y)[x * channels + c] = static_cast<uint8_t>(value);
+        else
+          mat.ptr<uint16_t>(y)[x * channels + c] = static_cast<uint16_t>(value);
+        values[c] = Shown(value, (1u << depth) - 1);
+      }
+      picture.pixels.push_back(
+          channels == 1 ? Rgba{values[0], values[0], values[0], 255}
+                        : Rgba{values[2], values[1], values[0], channels == 4 ? values[3] : 255});
+    }
+  }
+  std::vector<uint8_t> bytes;
+  GYRE_CHECK(cv::imencode(ending, mat, bytes, {cv::IMWRITE_JPEG2000_COMPRESSION_X1000, 1000}));
+  picture.file.assign(bytes.begin(), bytes.end());
+  return picture;
+}
+
+TEST(Jpeg2000, EveryKindAndWindowIsRight) {
+  std::mt19937_64 random(1);
+  for (const auto& [height, width] : std::vector<std::pair<int, int>>{{32, 33}, {34, 32}}) {
+    for (const int channels : {1, 3, 4}) {
+      for (const int depth : {8, 16}) {
+        OtherPicture picture = RandomJpeg2000(".jp2", height, width, channels, depth, &random);
+        // One size as a codestream without a container.
+        if (width == 33) picture.file.erase(0, picture.file.find("\xff\x4f\xff\x51"));
+        ExpectOther(picture, height, width, &random);
+        ASSERT_FALSE(HasFatalFailure()) << channels << " channels of " << depth;
+      }
+    }
+  }
+}
+
+TEST(Jpeg2000, WhatOpenCvReadsWronglyIsRefused) {
+  std::mt19937_64 random(1);
+  const std::string file = RandomJpeg2000(".jp2", 33, 40, 3, 8, &random).file;
+  const size_t stream = file.find("\xff\x4f\xff\x51");
+  const auto with = [&](size_t at, const std::string& bytes) {
+    std::string changed = file;
+    return std::string(ErrorOfOther(changed.replace(stream + at, bytes.size(), bytes)).message());
+  };
+  EXPECT_EQ(
+      with(40, Bytes(2, 2, true)),
+      "expected a picture that OpenCV reads right, got JPEG 2000 that is not grey, colour, or "
+      "colour with alpha; convert it to PNG or TIFF");
+  EXPECT_THAT(with(42, "\x0b"), testing::HasSubstr("other samples than unsigned 8 or 16 bits"));
+  EXPECT_THAT(with(42, "\x87"), testing::HasSubstr("other samples than unsigned 8 or 16 bits"));
+  EXPECT_THAT(with(46, "\x02\x02"), testing::HasSubstr("whose components differ"));
+  EXPECT_THAT(with(2, "\xff\x90"),
+              testing::HasSubstr("expected JPEG 2000 with a codestream, got none"));
+}
+
+std::vector<std::string> SmallFiles() {
+  std::mt19937_64 random(1);
+  std::vector<std::string> files = {RandomBmp(7, 10, 24, 40, false, &random).file,
+                                    RandomBmp(7, 10, 8, 40, false, &random).file,
+                                    RandomPnm('6', 7, 10, 255, &random).file,
+                                    RandomPnm('2', 7, 10, 255, &random).file,
+                                    RandomPnm('4', 7, 10, 255, &random).file,
+                                    RandomJpeg2000(".jp2", 33, 40, 3, 8, &random).file};
+  for (const TiffKind& kind : kTiffKinds) files.push_back(RandomTiff(kind, &random).file);
+  return files;
+}
+
+TEST(OtherFormat, ATruncatedFileIsAnError) {
+  testing::internal::CaptureStderr();
+  for (const std::string& file : SmallFiles()) {
+    ASSERT_TRUE(ErrorOfOther(file).ok());
+    for (size_t lost = 2; lost <= file.size(); ++lost) {
+      EXPECT_FALSE(ErrorOfOther(file.substr(0, file.size() - lost)).ok())
+          << file.substr(0, 2) << " of " << file.size() << " without " << lost;
+    }
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(OtherFormat, DamageIsAnErrorOrOtherPixelsButNoCrash) {
+  testing::internal::CaptureStderr();
+  std::mt19937_64 random(4);
+  int errors = 0;
+  for (int i = 0; i < 6; ++i) {
+    for (std::string file : SmallFiles()) {
+      for (int k = 0; k < 3; ++k) {
+        const size_t at = random() % (k == 0 ? file.size() : std::min<size_t>(file.size(), 64));
+        file[at] = static_cast<char>(random());
+      }
+      const auto header = ReadOtherHeader(file);
+      if (!header.ok() || header->height * header->width > 1 << 20) continue;
+      const Window all = {0, 0, header->height, header->width};
+      errors += !DecodeWindow(&DecodeOther, file, *header, all, {.channels = 1}).ok();
+    }
+  }
+  EXPECT_GT(errors, 0);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(OtherFormat, OtherFilesAreNamed) {
+  constexpr char kExpected[] =
+      "INVALID_ARGUMENT: expected a picture (JPEG, PNG, WebP, TIFF, BMP, JPEG 2000, PBM, PGM, "
+      "PPM), "
+      "got ";
+  EXPECT_EQ(ErrorOfOther("GIF89a...").ToString(),
+            absl::StrCat(kExpected, "a GIF; convert it to PNG"));
+  EXPECT_EQ(ErrorOfOther(std::string("\0\0\0\x1c"
+                                     "ftypavif",
+                                     12))
+                .ToString(),
+            absl::StrCat(kExpected, "a HEIF, AVIF or video file; convert it to PNG"));
+  EXPECT_EQ(ErrorOfOther("%PDF-1.4").ToString(),
+            absl::StrCat(kExpected, "a PDF; convert it to PNG"));
+  for (const char* const text : {"", "B", "BM", "BMI of patients, a table of text", "P", "P5",
+                                 "P7\nWIDTH 3", "PX 5", "II", "I like pictures", "\xff\xd8\xff"}) {
+    EXPECT_EQ(ErrorOfOther(text).ToString(), absl::StrCat(kExpected, "a file of another kind"))
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace gyre

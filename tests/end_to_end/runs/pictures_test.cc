@@ -1,0 +1,138 @@
+// Pictures: the bits of the arrays that they are decoded to, whatever the threads, the ranks, the
+// interruptions and whether a list or a folder names them.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "engine/data/pictures/encode.h"
+#include "tests/data/array_bytes.h"
+#include "tests/end_to_end/training_folder.h"
+
+namespace gyre {
+namespace {
+
+const SyntheticData kData{.samples = 50, .channels = 3};
+constexpr size_t kImagesHeader = 20, kLabelsHeader = 8;
+constexpr char kImages[] = "images { list: \"SET.tsv\" fit: AS_IS }";
+
+class Pictures : public testing::Test {
+ protected:
+  Pictures() {
+    trainer_ = WriteTrainer(folder_ / "", ConvNetText(kData), {.rest = "batch: 8 steps: 15"});
+    idx_text_ = ReadBytes(trainer_);
+    for (const std::string set : {"train", "test"}) WritePictures(set);
+  }
+
+  // The samples of an IDX pair as SET/LABEL/NUMBER.png and SET.tsv, in its order.
+  void WritePictures(const std::string& set) const {
+    const std::string pixels =
+        ReadBytes(folder_ / absl::StrCat(set, "-images.idx")).substr(kImagesHeader);
+    const std::string labels =
+        ReadBytes(folder_ / absl::StrCat(set, "-labels.idx")).substr(kLabelsHeader);
+    const size_t bytes = pixels.size() / labels.size();
+    std::string list;
+    for (size_t i = 0; i < labels.size(); ++i) {
+      const std::string label = absl::StrCat(static_cast<int>(labels[i]));
+      const std::string name = absl::StrFormat("%s/%s/%03d.png", set, label, i);
+      std::filesystem::create_directories(folder_ / absl::StrCat(set, "/", label));
+      const auto* first = reinterpret_cast<const uint8_t*>(pixels.data()) + i * bytes;
+      WriteBytes(folder_ / name, *PngOf({kData.height, kData.width, 3, first}));
+      absl::StrAppend(&list, name, "\t", label, "\n");
+    }
+    WriteBytes(folder_ / (set + ".tsv"), list);
+  }
+
+  // Reads `images`, with SET for train and test, in place of IDX files.
+  void Use(const std::string& images, const std::string& more = "") const {
+    std::string text = idx_text_;
+    for (const std::string set : {"train", "test"}) {
+      std::string there = absl::StrReplaceAll(images, {{"SET", set}});
+      if (set == "test") there = there.substr(0, there.find(" fit:")) + " }";
+      text = absl::StrReplaceAll(
+          text, {{absl::StrCat("idx { images: \"", set, "-images.idx\" labels: \"", set,
+                               "-labels.idx\" }"),
+                  there}});
+    }
+    WriteBytes(trainer_, absl::StrReplaceAll(text, {{"data {", "data { " + more}}));
+  }
+
+  TrainingFolder folder_{kData};
+  std::string trainer_, idx_text_;
+};
+
+TEST_F(Pictures, OfAListAreTheArraysBits) {
+  for (const int ranks : {1, 3}) {
+    WriteBytes(trainer_, idx_text_);
+    const ToolOptions options{.ranks = ranks};
+    const std::string name = absl::StrCat("idx", ranks);
+    const std::string digest = folder_.Digest(name, {}, options);
+    const std::string said = folder_.Evaluate(folder_ / name);
+    Use(kImages);
+    for (const int workers : {1, 4}) {
+      const std::string out = absl::StrCat("list", ranks, workers);
+      EXPECT_EQ(folder_.Digest(out, {absl::StrCat("--data_threads=", workers)}, options), digest);
+      EXPECT_EQ(folder_.Evaluate(folder_ / out), said);
+    }
+  }
+}
+
+constexpr char kVaried[] =
+    "augmentation { flip: true random_crop { least_area: 0.3 } color { brightness: 0.4 hue: 0.1 } "
+    "blur {} erase {} noise: 0.02 }";
+
+TEST_F(Pictures, VaryByTheirPositionAlone) {
+  Use(kImages);
+  const std::string plain = folder_.Digest("plain");
+  Use("images { list: \"SET.tsv\" fit: CROP }", kVaried);
+  const std::string varied = folder_.Digest("varied", {"--data_threads=1"});
+  EXPECT_NE(varied, plain);
+  EXPECT_EQ(folder_.Digest("again", {"--data_threads=3"}), varied);
+  EXPECT_EQ(folder_.Digest("sim", {"--device=sim"}), varied);
+  folder_.TrainAndKill("killed", 5, {"--checkpoint_every=5"});
+  EXPECT_EQ(folder_.Digest("killed", {"--checkpoint_every=5", "--resume=latest"}), varied);
+}
+
+TEST_F(Pictures, OfAFolderAreThoseOfItsSortedList) {
+  for (const std::string set : {"train", "test"}) {
+    std::vector<std::string> lines;
+    std::string list;
+    for (const auto& picture : std::filesystem::recursive_directory_iterator(folder_ / set)) {
+      if (!picture.is_regular_file()) continue;
+      const std::string label = picture.path().parent_path().filename().string();
+      lines.push_back(absl::StrCat(set, "/", label, "/", picture.path().filename().string(), "\t",
+                                   label, "\n"));
+    }
+    std::ranges::sort(lines);
+    for (const std::string& line : lines) list += line;
+    WriteBytes(folder_ / (set + ".tsv"), list);
+  }
+  Use(kImages);
+  const std::string digest = folder_.Digest("list");
+  Use("images { folder: \"SET\" fit: AS_IS }");
+  EXPECT_EQ(folder_.Digest("folder"), digest);
+  EXPECT_EQ(folder_.Evaluate(folder_ / "folder"), folder_.Evaluate(folder_ / "list"));
+}
+
+// A picture that is damaged after the start ends the run with its name and the last checkpoint.
+TEST_F(Pictures, ThatAreDamagedEndTheRun) {
+  Use(kImages);
+  const std::string name = folder_ / "train/0/";
+  std::string damaged;
+  for (const auto& picture : std::filesystem::directory_iterator(name)) {
+    damaged = picture.path().string();
+  }
+  const std::string bytes = ReadBytes(damaged);
+  WriteBytes(damaged, bytes.substr(0, bytes.size() / 2));
+  const ToolResult result = folder_.Train("damaged", {"--steps=60"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, testing::HasSubstr(damaged));
+}
+
+}  // namespace
+}  // namespace gyre
