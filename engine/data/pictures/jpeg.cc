@@ -60,16 +60,42 @@ void OnMessage(j_common_ptr jpeg, int level) {
   Fail(jpeg);
 }
 
-// A small file can have thousands of empty scans, each of which passes over all coefficients.
-// Encoders write 10, optimizers of scans up to about 25.
-void OnProgress(j_common_ptr jpeg) {
-  constexpr int kMostScans = 100;
-  const auto* decompress = reinterpret_cast<j_decompress_ptr>(jpeg);
-  if (decompress->input_scan_number <= kMostScans) return;
+[[noreturn]] void FailWith(j_common_ptr jpeg, const char* format, long long number) {
   auto* decoder = static_cast<JpegDecoder*>(jpeg->client_data);
-  std::snprintf(decoder->message, sizeof(decoder->message), "expected at most %d scans, got more",
-                kMostScans);
+  std::snprintf(decoder->message, sizeof(decoder->message), format, number);
   std::longjmp(decoder->failed, 1);
+}
+
+// Pixels whose data an arithmetic scan may imply.  Decoding them takes up to 4 s.
+constexpr int64_t kMostImplied = 1 << 24;
+
+// Bounds the time that a small file can take.  libjpeg calls it for each row of MCUs of a file of
+// several scans, and for each row that is read.
+void OnProgress(j_common_ptr progressing) {
+  const auto& jpeg = *reinterpret_cast<j_decompress_ptr>(progressing);
+  // Thousands of empty scans each pass over all coefficients.  Encoders write 10, optimizers of
+  // scans up to about 25.
+  constexpr int kMostScans = 100;
+  if (jpeg.input_scan_number > kMostScans)
+    FailWith(progressing, "expected at most %lld scans, got more", kMostScans);
+  // An arithmetic scan may leave out zeros at its end, so libjpeg adds zeros without a warning.
+  if (!jpeg.arith_code || jpeg.unread_marker == 0) return;
+  const bool restarts = jpeg.unread_marker >= JPEG_RST0 && jpeg.unread_marker <= JPEG_RST0 + 7;
+  if (restarts && jpeg.restart_interval > 0) return;
+  const int64_t rows = static_cast<int64_t>(jpeg.total_iMCU_rows) - jpeg.input_iMCU_row;
+  const int64_t pixels = rows * jpeg.max_v_samp_factor * DCTSIZE * jpeg.image_width;
+  if (pixels > kMostImplied)
+    FailWith(progressing, "the arithmetic code ends %lld pixels too early", pixels);
+}
+
+// Skips rows, those of an arithmetic scan in steps between which there is progress.
+void SkipRows(jpeg_decompress_struct* jpeg, int64_t rows) {
+  const int64_t step =
+      jpeg->arith_code ? std::max<int64_t>(kMostImplied / jpeg->image_width, 1) : rows;
+  for (; rows > 0; rows -= step) {
+    jpeg_skip_scanlines(jpeg, static_cast<JDIMENSION>(std::min(rows, step)));
+    OnProgress(reinterpret_cast<j_common_ptr>(jpeg));
+  }
 }
 
 JpegDecoder::JpegDecoder() {
@@ -164,7 +190,7 @@ bool DecodeWindow(JpegDecoder* decoder, const Window& window, const PixelFormat&
     jpeg_crop_scanline(&jpeg, &left, &columns);  // moves `left` to where a block begins
   }
   const int64_t skipped = std::max<int64_t>(window.top - margin, 0);
-  if (skipped > 0) jpeg_skip_scanlines(&jpeg, static_cast<JDIMENSION>(skipped));
+  SkipRows(&jpeg, skipped);
 
   constexpr int64_t kRows = 4;  // libjpeg gives at most as many at once
   // libjpeg-turbo writes aligned rows past the cache, from where copying them takes 3 times as

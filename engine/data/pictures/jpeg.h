@@ -28,8 +28,8 @@ absl::StatusOr<PictureHeader> ReadJpegHeader(std::string_view file);
 //   CMYK, YCCK  inverted, as Adobe writes them: red = c k / 255, rounded
 // Entropy-coded data above the window is read but not transformed, data below not even read.
 // A progressive file's coefficients are in memory: 2 bytes each.
-// Errors: DataLoss and InvalidArgument as above, DataLoss for more than 100 scans.
-// ResourceExhausted for lack of memory.
+// Errors: DataLoss and InvalidArgument as above.  DataLoss for more than 100 scans, and for
+// arithmetic code that ends 2^24 pixels early.  ResourceExhausted for lack of memory.
 // Precondition: `header` is ReadJpegHeader's of this file, and the window lies within it.
 absl::Status DecodeJpeg(std::string_view file, const PictureHeader& header, const Window& stored,
                         const PixelFormat& format, uint8_t* to);

@@ -310,6 +310,29 @@ TEST(Jpeg, ScansAreBounded) {
                 "the JPEG is truncated or damaged: expected at most 100 scans, got more"));
 }
 
+TEST(Jpeg, ArithmeticCodeMayEndEarlyByFewPixels) {
+  // Of one colour, so that the code has hardly a byte.
+  for (const bool progressive : {false, true}) {
+    const JpegKind kind{
+        .height = 1000, .width = 1000, .progressive = progressive, .arithmetic = true};
+    const std::string file = WriteJpeg(kind, Bytes(3000000, 128));
+    EXPECT_EQ(Decoded(file, {0, 0, 1000, 1000}, 3), Bytes(3000000, 128));
+    std::string vast = file;
+    const size_t frame = vast.find(progressive ? "\xff\xca" : "\xff\xc9");
+    vast.replace(frame + 5, 4, std::string("\x40\0\x40\0", 4));  // 16384 x 16384
+    const auto header = ReadJpegHeader(vast);
+    ASSERT_TRUE(header.ok());
+    ASSERT_EQ(header->height, 16384);
+    for (const Window& window : {Window{0, 0, 99, 2}, Window{16383, 16383, 1, 1}}) {
+      uint8_t pixels[99 * 2 * 3];
+      const absl::Status status = DecodeJpeg(vast, *header, window, {}, pixels);
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+      EXPECT_NE(status.message().find("the arithmetic code ends "), std::string_view::npos)
+          << status;
+    }
+  }
+}
+
 TEST(Jpeg, DamagedFilesGivePixelsOrAnError) {
   Random random(12);
   int noticed = 0;
