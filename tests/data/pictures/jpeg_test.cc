@@ -52,12 +52,14 @@ absl::Status Fault(std::string_view file) {
   return DecodeJpeg(file, *header, Whole(*header), {}, pixels.data());
 }
 
+// Of the first component and the second.  The third has a block an MCU.
+constexpr std::array<int, 2> kSamplings[][2] = {
+    {{1, 1}, {1, 1}}, {{2, 1}, {1, 1}}, {{1, 2}, {1, 1}}, {{2, 2}, {1, 1}}, {{4, 1}, {1, 1}},
+    {{4, 2}, {1, 1}}, {{1, 4}, {1, 1}}, {{4, 1}, {2, 1}}, {{2, 2}, {2, 1}}, {{2, 2}, {1, 2}}};
+
 // Any kind that the fixture writes, of up to `most` pixels a side.
 JpegKind RandomKind(int most, Random* random) {
   const auto below = [&](int bound) { return static_cast<int>((*random)() % bound); };
-  constexpr std::array<int, 2> kSamplings[][2] = {
-      {{1, 1}, {1, 1}}, {{2, 1}, {1, 1}}, {{1, 2}, {1, 1}}, {{2, 2}, {1, 1}}, {{4, 1}, {1, 1}},
-      {{4, 2}, {1, 1}}, {{1, 4}, {1, 1}}, {{4, 1}, {2, 1}}, {{2, 2}, {2, 1}}, {{2, 2}, {1, 2}}};
   constexpr J_COLOR_SPACE kColors[] = {JCS_GRAYSCALE, JCS_RGB, JCS_YCbCr, JCS_CMYK, JCS_YCCK};
   JpegKind kind;
   kind.height = 1 + below(most);
@@ -98,6 +100,25 @@ TEST(Jpeg, WindowsAreThoseOfTheWhole) {
         ASSERT_EQ(Decoded(file, window, channels), Cut(whole, kind.width, channels, window))
             << "picture " << i << " " << kind.height << " x " << kind.width << ", window "
             << window.top << " " << window.left << " " << window.height << " " << window.width;
+      }
+    }
+  }
+}
+
+TEST(Jpeg, NarrowWindowsAreThoseOfTheWhole) {
+  Random random(13);
+  for (const auto& sampling : kSamplings) {
+    for (const int width : {7, 35, 50}) {
+      const JpegKind kind{
+          .height = 9, .width = width, .sampling = sampling[0], .sampling2 = sampling[1]};
+      const std::string file = RandomJpeg(kind, &random);
+      const Bytes whole = ReadWholeJpeg(file, JCS_RGB);
+      for (int64_t left = 0; left < width; ++left) {
+        for (int64_t columns = 1; columns <= std::min<int64_t>(4, width - left); ++columns) {
+          const Window window{left % 9, left, 1, columns};
+          ASSERT_EQ(Decoded(file, window, 3), Cut(whole, width, 3, window))
+              << sampling[0][0] << " " << sampling[0][1] << ", columns " << left << " of " << width;
+        }
       }
     }
   }
@@ -207,7 +228,7 @@ TEST(Jpeg, HeadersOdditiesAreNoFaults) {
   for (const bool progressive : {false, true}) {
     std::string padded =
         RandomJpeg({.height = 20, .width = 30, .progressive = progressive}, &random);
-    padded.insert(padded.size() - 2, "\1\2\3");  // before the end
+    padded.insert(padded.size() - 2, std::string(100, '\1'));  // before the end
     EXPECT_TRUE(Fault(padded).ok());
   }
 }
@@ -331,6 +352,15 @@ TEST(Jpeg, ArithmeticCodeMayEndEarlyByFewPixels) {
           << status;
     }
   }
+}
+
+TEST(Jpeg, ArithmeticCodeGoesOnBehindARestart) {
+  // More pixels than may be implied, so that each restart marker comes early.
+  const JpegKind kind{
+      .height = 4200, .width = 4200, .stored = JCS_GRAYSCALE, .arithmetic = true, .restart = 5000};
+  const std::string file = WriteJpeg(kind, Bytes(4200 * 4200, 128));
+  EXPECT_EQ(Decoded(file, {4199, 0, 1, 4200}, 1), Bytes(4200, 128));
+  EXPECT_TRUE(Fault(file).ok());
 }
 
 TEST(Jpeg, DamagedFilesGivePixelsOrAnError) {
