@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <system_error>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/data/pictures/format_pixels.h"
@@ -59,38 +58,44 @@ absl::StatusOr<OtherFormat> KnownFormat(std::string_view file) {
   return absl::InvalidArgumentError(absl::StrCat(kExpected, name, "; convert it to PNG"));
 }
 
-// libgyre_imgcodecs.so, which stays open.
+constexpr char kLibrary[] = "libgyre_imgcodecs.so";
+constexpr char kAdvice[] =
+    "; build //engine/data/pictures/imgcodecs:libgyre_imgcodecs.so and put it beside the program";
+
+// kLibrary, which stays open.
 struct ImgcodecsLibrary {
   ReadOtherHeaderFunction* read_header = nullptr;
   DecodeOtherFunction* decode = nullptr;
 };
 
-// Looks beside the program, then in its build's folders, then where the system looks.
-absl::StatusOr<ImgcodecsLibrary> OpenLibrary() {
-  constexpr char kName[] = "libgyre_imgcodecs.so";
-  constexpr char kAdvice[] =
-      "; build //engine/data/pictures/imgcodecs:libgyre_imgcodecs.so and put it beside the program";
+// Where the library is: beside the program, in the build that has made the program, or wherever the
+// system looks.
+std::string PathOfLibrary(const std::filesystem::path& program) {
   std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  std::vector<std::filesystem::path> paths = {program.parent_path() / kName};
+  const std::filesystem::path beside = program.parent_path() / kLibrary;
+  if (std::filesystem::exists(beside, error)) return beside.string();
   for (auto folder = program.parent_path(); folder.has_relative_path();
        folder = folder.parent_path()) {
-    paths.push_back(folder / "engine/data/pictures/imgcodecs" / kName);
+    // Of Bazel: bazel-out/CONFIGURATION/bin.
+    if (folder.filename() != "bin") continue;
+    if (folder.parent_path().parent_path().filename() != "bazel-out") continue;
+    const auto built = folder / "engine/data/pictures/imgcodecs" / kLibrary;
+    if (std::filesystem::exists(built, error)) return built.string();
   }
-  std::string path = kName;
-  for (const auto& candidate : paths) {
-    if (std::filesystem::exists(candidate, error)) {
-      path = candidate.string();
-      break;
-    }
-  }
+  return kLibrary;
+}
+
+absl::StatusOr<ImgcodecsLibrary> OpenLibrary() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::string path = PathOfLibrary(program);
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const std::string why = dlerror();
-    if (path == kName) {
-      return absl::UnavailableError(absl::StrCat("expected ", kName, ", which reads TIFF, BMP, ",
-                                                 "JPEG 2000 and PNM, beside ", program.string(),
-                                                 ", got: ", why, kAdvice));
+    if (path == kLibrary) {
+      return absl::UnavailableError(
+          absl::StrCat("expected ", kLibrary, ", which reads TIFF, BMP, JPEG 2000 and PNM, beside ",
+                       program.string(), ", got: ", why, kAdvice));
     }
     return absl::UnavailableError(
         absl::StrCat("TIFF, BMP, JPEG 2000 and PNM need ", path, ", which does not load: ", why,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <opencv2/imgcodecs.hpp>
+#include <thread>
 
 #include "tests/data/pictures/other_fixture.h"
 #include "tests/data/pictures/tiff_fixture.h"
@@ -276,6 +277,22 @@ TEST(OtherFormat, DamageIsAnErrorOrOtherPixelsButNoCrash) {
   }
   EXPECT_GT(errors, 0);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(OtherFormat, ThreadsDecodeSideBySide) {
+  const std::vector<std::string> files = SmallFiles();
+  std::vector<std::thread> threads;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    threads.emplace_back([&files, seed] {
+      std::mt19937_64 random(seed);
+      for (int i = 0; i < 60; ++i) {
+        const std::string& file = files[random() % files.size()];
+        EXPECT_TRUE(ErrorOfOther(file).ok());
+        EXPECT_FALSE(ErrorOfOther(file.substr(0, file.size() / 2)).ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(OtherFormat, OtherFilesAreNamed) {

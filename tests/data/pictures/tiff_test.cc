@@ -16,6 +16,64 @@ TEST(Tiff, EveryKindAndWindowIsRight) {
   }
 }
 
+// The file of strips of random bytes, [20, 30], whose colours have one value for 2 x 2 pixels.
+std::string SubsampledTiff(uint16_t packing, std::mt19937_64* random) {
+  const TempFolder folder;
+  TIFF* const tiff = TIFFOpen((folder / "a.tif").c_str(), "w");
+  TIFFSetField(tiff, TIFFTAG_IMAGEWIDTH, 30);
+  TIFFSetField(tiff, TIFFTAG_IMAGELENGTH, 20);
+  TIFFSetField(tiff, TIFFTAG_SAMPLESPERPIXEL, 3);
+  TIFFSetField(tiff, TIFFTAG_BITSPERSAMPLE, 8);
+  TIFFSetField(tiff, TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG);
+  TIFFSetField(tiff, TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_YCBCR);
+  TIFFSetField(tiff, TIFFTAG_YCBCRSUBSAMPLING, 2, 2);
+  TIFFSetField(tiff, TIFFTAG_COMPRESSION, packing);
+  TIFFSetField(tiff, TIFFTAG_ROWSPERSTRIP, 16);
+  if (packing == COMPRESSION_JPEG) {
+    TIFFSetField(tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
+    for (uint32_t y = 0; y < 20; ++y) {
+      std::vector<uint8_t> row(90);
+      for (uint8_t& value : row) value = static_cast<uint8_t>(10 * y + (*random)() % 50);
+      GYRE_CHECK(TIFFWriteScanline(tiff, row.data(), y, 0) >= 0);
+    }
+  } else {
+    for (uint32_t strip = 0; strip < 2; ++strip) {
+      std::vector<uint8_t> bytes(static_cast<size_t>(TIFFVStripSize(tiff, strip == 0 ? 16 : 4)));
+      for (uint8_t& value : bytes) value = static_cast<uint8_t>((*random)());
+      GYRE_CHECK(TIFFWriteEncodedStrip(tiff, strip, bytes.data(),
+                                       static_cast<tmsize_t>(bytes.size())) >= 0);
+    }
+  }
+  TIFFClose(tiff);
+  return ReadBytes(folder / "a.tif");
+}
+
+TEST(Tiff, WindowsOfSubsampledColoursAreThoseOfAll) {
+  std::mt19937_64 random(1);
+  for (const uint16_t packing : {COMPRESSION_NONE, COMPRESSION_LZW, COMPRESSION_JPEG}) {
+    const std::string file = SubsampledTiff(packing, &random);
+    const auto header = ReadOtherHeader(file);
+    ASSERT_TRUE(header.ok()) << header.status();
+    const auto all = DecodeWindow(&DecodeOther, file, *header, {0, 0, 20, 30}, {.channels = 3});
+    ASSERT_TRUE(all.ok()) << all.status();
+    OtherPicture picture = {file, {}};
+    for (size_t i = 0; i < all->size(); i += 3) {
+      picture.pixels.push_back({(*all)[i], (*all)[i + 1], (*all)[i + 2], 255});
+    }
+    for (int i = 0; i < 20; ++i) ExpectOther(picture, 20, 30, &random);
+  }
+}
+
+TEST(Tiff, DamageOfAJpegStripIsAnError) {
+  std::mt19937_64 random(1);
+  std::string file = SubsampledTiff(COMPRESSION_JPEG, &random);
+  const size_t end = file.find("\xff\xd9", file.find("\xff\xda"));
+  ASSERT_NE(end, file.npos);
+  file.replace(end - 20, 22, 22, '\0');
+  EXPECT_THAT(ErrorOfOther(file).ToString(),
+              testing::StartsWith("DATA_LOSS: the TIFF is truncated or damaged: "));
+}
+
 TEST(Tiff, OrientationsAreHandedOn) {
   std::mt19937_64 random(1);
   for (uint16_t orientation = 1; orientation <= 8; ++orientation) {

@@ -18,8 +18,11 @@ namespace {
 class QuietBuffer : public std::streambuf {
  public:
   static void Install() {
-    static QuietBuffer* const installed = new QuietBuffer(std::cerr.rdbuf());
-    if (std::cerr.rdbuf() == installed->behind_) std::cerr.rdbuf(installed);
+    [[maybe_unused]] static QuietBuffer* const installed = [] {
+      auto* const buffer = new QuietBuffer(std::cerr.rdbuf());
+      std::cerr.rdbuf(buffer);
+      return buffer;
+    }();
   }
 
   static thread_local bool quiet;
@@ -50,16 +53,28 @@ struct Quiet {
 };
 
 // One row, blue first, as 8 bits, red first.
+template <int kChannels, typename T>
+void ConvertPixels(const T* from, int64_t count, int most, uint8_t* to) {
+  const auto convert = [&](auto scaled) {
+    for (int64_t i = 0; i < count; ++i, from += kChannels, to += kChannels) {
+      for (int c = 0; c < kChannels; ++c) to[c] = scaled(from[kChannels > 1 && c < 3 ? 2 - c : c]);
+    }
+  };
+  if (most == 255) {
+    convert([](T value) { return static_cast<uint8_t>(value); });
+  } else {
+    convert([most](T value) {
+      const int64_t least = std::min<int64_t>(value, most);
+      return static_cast<uint8_t>((least * 510 + most) / (2 * most));  // rounded
+    });
+  }
+}
+
 template <typename T>
 void ConvertRow(const T* from, int64_t count, int channels, int most, uint8_t* to) {
-  const auto scaled = [most](T value) {
-    if (most == 255) return static_cast<uint8_t>(value);
-    const int64_t least = std::min<int64_t>(value, most);
-    return static_cast<uint8_t>((least * 510 + most) / (2 * most));  // rounded
-  };
-  for (int64_t i = 0; i < count; ++i, from += channels, to += channels) {
-    for (int c = 0; c < channels; ++c) to[c] = scaled(from[c < 3 && channels >= 3 ? 2 - c : c]);
-  }
+  if (channels == 1) return ConvertPixels<1>(from, count, most, to);
+  if (channels == 3) return ConvertPixels<3>(from, count, most, to);
+  return ConvertPixels<4>(from, count, most, to);
 }
 
 }  // namespace
@@ -87,8 +102,9 @@ Refusal DecodeByOpenCv(OtherFormat format, std::string_view file, const PictureH
     return Damaged("the picture is truncated or damaged: OpenCV refuses it");
   }
   const int channels = pixels.channels();
-  if ((pixels.depth() != CV_8U && pixels.depth() != CV_16U) || channels > 4) {
-    return Invalid("expected a picture of 8 or 16 bits and 1 to 4 channels");
+  if ((pixels.depth() != CV_8U && pixels.depth() != CV_16U) ||
+      (channels != 1 && channels != 3 && channels != 4)) {
+    return Invalid("expected a picture of 8 or 16 bits and 1, 3 or 4 channels");
   }
   std::vector<uint8_t> converted(static_cast<size_t>(stored.width * channels));
   for (int64_t y = stored.top; y < stored.top + stored.height; ++y) {

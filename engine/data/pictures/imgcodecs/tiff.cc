@@ -9,7 +9,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace gyre {
 namespace {
@@ -128,8 +127,11 @@ void Unmultiply(uint8_t* pixels, int64_t count) {
   }
 }
 
+// Moves three of four channels together.
 void DropAlpha(uint8_t* pixels, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) pixels[4 * i + 3] = 255;
+  for (int64_t i = 0; i < count; ++i) {
+    for (int c = 0; c < 3; ++c) pixels[3 * i + c] = pixels[4 * i + c];
+  }
 }
 
 }  // namespace
@@ -182,26 +184,30 @@ Refusal DecodeTiff(std::string_view file, const PictureHeader& header, const Win
   const int64_t height = image.height, width = image.width;
   if (height * width != header.height * header.width) return tiff.Refused();
 
-  // Strips, or rows of tiles, one at a time: none is decoded twice.
+  // Strips, or rows of tiles, one at a time from their first row: none is decoded twice, and
+  // colours of several rows are met from the upper one.
   const bool tiled = TIFFIsTiled(tiff.get()) != 0;
   const int64_t strip = std::clamp<int64_t>(
       tiff.LongTag(tiled ? TIFFTAG_TILELENGTH : TIFFTAG_ROWSPERSTRIP), 1, height);
   const int64_t bottom = stored.top + stored.height;
-  std::vector<uint32_t> pixels(static_cast<size_t>(std::min(strip, stored.height) * width));
-  for (int64_t top = stored.top, next; top < bottom; top = next) {
-    next = std::min(bottom, (top / strip + 1) * strip);
+  const int64_t first = stored.top / strip * strip;
+  // Not cleared: what a damaged file claims takes no memory until it is decoded.
+  const auto pixels = std::make_unique_for_overwrite<uint32_t[]>(
+      static_cast<size_t>(std::min(strip, bottom - first) * width));
+  for (int64_t top = first; top < bottom; top += strip) {
+    const int64_t rows = std::min(strip, bottom - top);
     image.row_offset = static_cast<int>(top);
-    const auto rows = static_cast<uint32_t>(next - top);
-    if (TIFFRGBAImageGet(&image, pixels.data(), static_cast<uint32_t>(width), rows) == 0 ||
+    if (TIFFRGBAImageGet(&image, pixels.get(), static_cast<uint32_t>(width),
+                         static_cast<uint32_t>(rows)) == 0 ||
         tiff.complained()) {
       return tiff.Refused();
     }
-    for (uint32_t y = 0; y < rows; ++y) {
+    for (int64_t y = std::max(top, stored.top); y < top + rows; ++y) {
       // A pixel is red + 2^8 green + 2^16 blue + 2^24 alpha: bytes in this order.
-      auto* const from = reinterpret_cast<uint8_t*>(&pixels[y * width + stored.left]);
+      auto* const from = reinterpret_cast<uint8_t*>(&pixels[(y - top) * width + stored.left]);
       if (alpha == EXTRASAMPLE_ASSOCALPHA) Unmultiply(from, stored.width);
       if (alpha == EXTRASAMPLE_UNSPECIFIED) DropAlpha(from, stored.width);
-      row(from, 4);
+      row(from, alpha == EXTRASAMPLE_UNSPECIFIED ? 3 : 4);
     }
   }
   return {};
