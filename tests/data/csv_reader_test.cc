@@ -120,11 +120,11 @@ TEST_F(Csv, ErrorsNameTheLine) {
   EXPECT_EQ(Error("a\n\"x\n\n"), "@a.csv:2: " + quote + " (the record goes on to line 3)");
   EXPECT_EQ(Error("a\n\"x\ny\"z\n"), "@a.csv:2: " + quote + " (the record goes on to line 3)");
   EXPECT_EQ(Error("\""), "@a.csv:1: " + quote);
-  EXPECT_EQ(Error("a\n\"" + std::string((8 << 20) + 1, '\n')),
-            "@a.csv:2: a record of more than 8 MiB; expected a quote that ends a cell before line "
-            "8388610");
-  EXPECT_EQ(Error("a\n" + std::string((8 << 20) + 1, ',')).substr(0, 39),
-            "@a.csv:2: a record of more than 8 MiB; ");
+  EXPECT_EQ(Error("a\n\"" + std::string((4 << 20) + 1, '\n')),
+            "@a.csv:2: expected a record of at most 4 MiB, got more, up to line 4194306; perhaps a "
+            "quote is not closed");
+  EXPECT_EQ(Error("a\n" + std::string((4 << 20) + 1, ',')).substr(0, 51),
+            "@a.csv:2: expected a record of at most 4 MiB, got m");
   EXPECT_EQ(Error(std::string("\xff\xfe"
                               "a\0",
                               4)),

@@ -123,8 +123,9 @@ absl::StatusOr<bool> CsvReader::Next() {
     bytes += line.size();
     Pass(line.size());
     if (bytes <= kMostRecordBytes) continue;
-    return Error(absl::StrCat("a record of more than ", kMostRecordBytes >> 20,
-                              " MiB; expected a quote that ends a cell before line ", line_));
+    return Error(absl::StrCat("expected a record of at most ", kMostRecordBytes >> 20,
+                              " MiB, got more, up to line ", line_,
+                              "; perhaps a quote is not closed"));
   }
   if (!complete_) {
     ended_ = true;

@@ -27,7 +27,7 @@ class CsvReader {
  public:
   // A record of more bytes, counted in the file, is an error.  A quote that nothing closes would
   // otherwise take the rest of the file into memory.
-  static constexpr uint64_t kMostRecordBytes = uint64_t{8} << 20;
+  static constexpr uint64_t kMostRecordBytes = uint64_t{4} << 20;
 
   // Precondition: separator is no quote and ends no line.
   // Errors, naming path: those of ByteSource::OpenFile, and InvalidArgument for UTF-16 and UTF-32.
