@@ -10,6 +10,11 @@
 
 namespace gyre {
 
+// A uniform integer from 0 to bound - 1, of 32 bits.  Precondition: 1 <= bound <= 2^32.
+inline int64_t UniformBelow(uint32_t bits, int64_t bound) {
+  return static_cast<int64_t>(uint64_t{bits} * static_cast<uint64_t>(bound) >> 32);
+}
+
 struct SampleDraw {
   uint64_t seed = 0;
   int64_t position = 0;

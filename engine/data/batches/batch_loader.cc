@@ -56,8 +56,8 @@ class BatchLoader::Impl {
     GYRE_CHECK(held_ + 1 < options_.depth);
     decoded_.wait(lock, [this] { return !begun_.empty() && begun_.front()->complete(); });
     const BatchSlot& slot = *begun_.front();
-    if (!slot.failure.ok())
-      return slot.failure;  // it stays the first, so that all later calls fail
+    // It stays the first, so that all later calls fail, too.
+    if (!slot.failure.ok()) return slot.failure;
     begun_.pop_front();
     ++held_;
     return slot.batch;

@@ -32,11 +32,8 @@ Window RandomWindow(int64_t height, int64_t width, const RandomCrop& crop, const
     if (!(columns >= 1 && columns <= static_cast<double>(width))) continue;
     if (!(rows >= 1 && rows <= static_cast<double>(height))) continue;
     Window window{.height = static_cast<int64_t>(rows), .width = static_cast<int64_t>(columns)};
-    const auto place = [&](int word, int64_t places) {
-      return static_cast<int64_t>(uint64_t{bits.v[word]} * static_cast<uint64_t>(places) >> 32);
-    };
-    window.top = place(2, height - window.height + 1);
-    window.left = place(3, width - window.width + 1);
+    window.top = UniformBelow(bits.v[2], height - window.height + 1);
+    window.left = UniformBelow(bits.v[3], width - window.width + 1);
     return window;
   }
   // The largest window in the centre with the aspect ratio that is nearest to the picture's.

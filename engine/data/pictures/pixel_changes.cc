@@ -25,7 +25,7 @@ std::array<int, 4> RandomOrder(const SampleDraw& draw) {
   std::array<int, 4> order = {0, 1, 2, 3};
   const RandomBits bits = draw.Bits("color order");
   for (uint32_t last = 3; last > 0; --last) {
-    std::swap(order[last], order[uint64_t{bits.v[last]} * (last + 1) >> 32]);
+    std::swap(order[last], order[UniformBelow(bits.v[last], last + 1)]);
   }
   return order;
 }
@@ -83,11 +83,8 @@ void Erase(const PixelChanges& changes, const SampleDraw& draw, int64_t height, 
     if (!(rows < static_cast<double>(height) && columns < static_cast<double>(width))) continue;
     const auto window_height = static_cast<int64_t>(rows);
     const auto window_width = static_cast<int64_t>(columns);
-    const auto place = [&](int word, int64_t places) {
-      return static_cast<int64_t>(uint64_t{bits.v[word]} * static_cast<uint64_t>(places) >> 32);
-    };
-    const int64_t top = place(2, height - window_height + 1);
-    const int64_t left = place(3, width - window_width + 1);
+    const int64_t top = UniformBelow(bits.v[2], height - window_height + 1);
+    const int64_t left = UniformBelow(bits.v[3], width - window_width + 1);
     for (int64_t y = top; y < top + window_height; ++y) {
       uint8_t* const row = pixels + (y * width + left) * channels;
       for (int64_t x = 0; x < window_width; ++x) {

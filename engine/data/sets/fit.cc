@@ -1,6 +1,7 @@
 #include "engine/data/sets/fit.h"
 
 #include <algorithm>
+#include <charconv>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,11 @@ std::string FirstDifference(const std::string& name, const std::string& expected
 }
 
 }  // namespace
+
+std::string ExactText(double number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof(text), number).ptr};
+}
 
 std::string DifferenceOf(const Fit& expected, const Fit& got) {
   for (const auto& [name, text] : expected) {

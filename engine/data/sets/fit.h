@@ -10,6 +10,9 @@ namespace gyre {
 // The weights mean nothing with other texts.  Empty: nothing is made of the samples.
 using Fit = std::map<std::string, std::string>;
 
+// The shortest text that reads back as the same number.
+std::string ExactText(double number);
+
 // The first text of `expected` that `got` lacks or has otherwise, for people, or "".  `got` may
 // have more texts.
 std::string DifferenceOf(const Fit& expected, const Fit& got);

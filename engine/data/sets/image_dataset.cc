@@ -34,10 +34,6 @@ struct PictureInput {
   PixelFormat format;
   ResizeFilter filter = ResizeFilter::kAntialiased;
   int64_t most_pixels = 0;
-
-  size_t bytes() const {
-    return static_cast<size_t>(fit.height * fit.width) * static_cast<size_t>(format.channels);
-  }
 };
 
 // Writes what lies in the input of `file` to `to`, [height, width, channels].
@@ -156,15 +152,12 @@ class ImageDataset : public Dataset {
   std::vector<std::string> notes_;
 };
 
-// ---- Opening
-// ---------------------------------------------------------------------------------------
-
-absl::StatusOr<const NetInput*> Find(const NetInputs& inputs, const std::string& name,
-                                     const char* field) {
-  const auto found = std::ranges::find(inputs, name, &NetInput::name);
-  if (found != inputs.end()) return &*found;
+// The net's input that data.FIELD says pictures or labels feed.
+absl::StatusOr<const NetInput*> FedInputOf(const SeriesSource& source, const std::string& name,
+                                           const char* field) {
+  if (const NetInput* input = source.Input(name)) return input;
   std::vector<std::string> names;
-  for (const NetInput& input : inputs) names.push_back(absl::StrCat("\"", input.name, "\""));
+  for (const NetInput& input : source.inputs) names.push_back(absl::StrCat("\"", input.name, "\""));
   return absl::InvalidArgumentError(
       absl::StrFormat("images feed the net's input \"%s\" (data.%s), but its inputs are %s", name,
                       field, absl::StrJoin(names, ", ")));
@@ -173,7 +166,7 @@ absl::StatusOr<const NetInput*> Find(const NetInputs& inputs, const std::string&
 absl::StatusOr<PictureInput> PictureInputOf(const SeriesSource& source) {
   const ImagesConfig& config = source.data.train().images();
   ASSIGN_OR_RETURN(const NetInput* net,
-                   Find(source.inputs, source.data.image_input(), "image_input"));
+                   FedInputOf(source, source.data.image_input(), "image_input"));
   const std::vector<int64_t>& dims = net->dims;
   if (net->label || dims.size() != 3 || (dims[2] != 1 && dims[2] != 3 && dims[2] != 4)) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -206,7 +199,7 @@ struct WantedLabels {
 };
 absl::StatusOr<WantedLabels> WantedLabelsOf(const SeriesSource& source, const PictureInput& input) {
   ASSIGN_OR_RETURN(const NetInput* net,
-                   Find(source.inputs, source.data.label_input(), "label_input"));
+                   FedInputOf(source, source.data.label_input(), "label_input"));
   WantedLabels wanted;
   wanted.array.shape = Shape(std::span<const int64_t>(net->dims));
   wanted.array.dtype = net->label ? DType::kI32 : DType::kF32;
@@ -259,11 +252,7 @@ absl::StatusOr<std::string> ClassesOf(const PictureIndex& index, bool is_list) {
     return absl::SimpleAtoi(name, &number) && number >= 0 && absl::StrCat(number) == name;
   });
   if (is_list && numbers) return "";
-  if (index.classes.size() < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(index.PathOf(0), " and all others are of class \"", index.classes[0],
-                     "\"; there must be two classes"));
-  }
+  RETURN_IF_ERROR(CheckTwoClasses(index.PathOf(0), index.classes));
   return absl::StrCat(absl::StrJoin(index.classes, "\n"), "\n");
 }
 
@@ -277,15 +266,7 @@ absl::Status Renumber(const std::vector<std::string>& classes, PictureIndex& ind
     if (found != classes.end()) {
       number = static_cast<int32_t>(found - classes.begin());
     } else if (!classes.empty() || !absl::SimpleAtoi(name, &number)) {
-      constexpr size_t kMost = 10;
-      const std::vector<std::string> told(
-          classes.begin(),
-          classes.begin() + static_cast<std::ptrdiff_t>(std::min(kMost, classes.size())));
-      return absl::InvalidArgumentError(
-          absl::StrCat(index.folder, ": has class \"", name, "\", but those trained on are ",
-                       classes.empty() ? "numbers"
-                                       : absl::StrCat("\"", absl::StrJoin(told, "\", \""),
-                                                      classes.size() > kMost ? "\", ..." : "\"")));
+      return UnknownClass(absl::StrCat(index.folder, ": has"), name, classes);
     }
     numbers.push_back(static_cast<float>(number));
   }

@@ -80,9 +80,7 @@ absl::StatusOr<PictureIndex> ReadPictureFolder(const std::string& folder) {
   std::vector<std::string> others = classes.others;
   for (const std::string& path : classes.paths) {
     const std::string name = fs::path(path).filename().string();
-    if (name.find('\n') != std::string::npos) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": a class of several lines"));
-    }
+    RETURN_IF_ERROR(CheckClassName(path, name));
     ASSIGN_OR_RETURN(Listing pictures, List(path, Endings()));
     std::ranges::copy_if(pictures.paths, std::back_inserter(others), IsHidden);
     std::erase_if(pictures.paths, IsHidden);
@@ -110,14 +108,10 @@ absl::StatusOr<PictureIndex> ReadPictureList(const std::string& list, PictureLab
   PictureIndex index{.folder = fs::path(list).parent_path().string()};
   std::map<std::string, int32_t, std::less<>> classes;
   MissingFiles missing;
-  std::string_view rest = text;
-  for (int64_t number = 1; !rest.empty(); ++number) {
-    std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (absl::StripAsciiWhitespace(absl::string_view(line.data(), line.size())).empty()) continue;
-    const std::vector<std::string> columns =
-        absl::StrSplit(absl::string_view(line.data(), line.size()), '\t');
+  const auto read = [&](int64_t number, std::string_view read) -> absl::Status {
+    const absl::string_view line(read.data(), read.size());
+    if (absl::StripAsciiWhitespace(line).empty()) return absl::OkStatus();
+    const std::vector<std::string> columns = absl::StrSplit(line, '\t');
     const auto invalid = [&](const std::string& what) {
       return absl::InvalidArgumentError(absl::StrCat(list, ":", number, ": ", what));
     };
@@ -145,7 +139,9 @@ absl::StatusOr<PictureIndex> ReadPictureList(const std::string& list, PictureLab
         index.numbers.push_back(value);
       }
     }
-  }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(ForEachLine(text, read));
   if (index.paths.size() == 0) return absl::InvalidArgumentError(list + ": no picture in it");
   RETURN_IF_ERROR(missing.status(list));
   if (labels == PictureLabels::kClass) NumberClasses(classes, index);

@@ -61,21 +61,18 @@ absl::StatusOr<Reviews> ReadFolder(const std::string& folder) {
 absl::StatusOr<Reviews> ReadLines(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   std::vector<Review> reviews;
-  std::string_view rest = text;
-  for (int64_t line = 1; !rest.empty(); ++line) {
-    std::string_view review = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(rest.size(), review.size() + 1));
-    if (review.ends_with('\r')) review.remove_suffix(1);
+  RETURN_IF_ERROR(ForEachLine(text, [&](int64_t number, std::string_view review) -> absl::Status {
     if (review.starts_with(kByteOrderMark)) review.remove_prefix(kByteOrderMark.size());  // of cat
-    if (review.empty()) continue;
-    const std::string where = absl::StrCat(path, ":", line);
+    if (review.empty()) return absl::OkStatus();
+    const std::string where = absl::StrCat(path, ":", number);
     const size_t tab = review.find('\t');
     if (tab == std::string_view::npos || tab == 0) {
       return absl::InvalidArgumentError(absl::StrCat(where, ": expected LABEL TAB TEXT"));
     }
     reviews.push_back({where, /*is_line=*/true, std::string(review.substr(0, tab)),
                        std::string(review.substr(tab + 1))});
-  }
+    return absl::OkStatus();
+  }));
   if (reviews.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": no review in it"));
   return Reviews{std::move(reviews), ""};
 }
@@ -106,28 +103,14 @@ absl::StatusOr<std::string> MakeVocabulary(const std::vector<Review>& reviews, i
   TokenCounts counts;
   std::set<std::string> classes;
   for (const Review& review : reviews) {
-    if (review.label.find('\n') != std::string::npos) {  // a folder may have any name
-      return absl::InvalidArgumentError(absl::StrCat(review.where, ": a class of several lines"));
-    }
+    RETURN_IF_ERROR(CheckClassName(review.where, review.label));  // a folder may have any name
     classes.insert(review.label);
     RETURN_IF_ERROR(ReadWords(review, TokenKind::kLowerWords,
                               [&](std::string_view word) { ++counts[std::string(word)]; }));
   }
-  if (classes.size() < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(reviews[0].where, " and all others are of class \"", *classes.begin(),
-                     "\"; there must be two classes"));
-  }
-  return Vocabulary::Of(counts, words, {classes.begin(), classes.end()}).text();
-}
-
-absl::Status UnknownClass(const Review& review, std::vector<std::string> classes) {
-  constexpr size_t kMost = 10;
-  const bool more = classes.size() > kMost;
-  if (more) classes.resize(kMost);
-  return absl::InvalidArgumentError(absl::StrCat(
-      review.where, ": is of class \"", review.label, "\", but those trained on are \"",
-      absl::StrJoin(classes, "\", \""), more ? "\", ..." : "\""));
+  std::vector<std::string> sorted(classes.begin(), classes.end());
+  RETURN_IF_ERROR(CheckTwoClasses(reviews[0].where, sorted));
+  return Vocabulary::Of(counts, words, std::move(sorted)).text();
 }
 
 }  // namespace
@@ -163,7 +146,10 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenReviews(const SeriesSource& source)
     std::copy(words.end() - kept, words.end(), ElementsOf<int32_t>(text) + i * length);
     ElementsOf<int32_t>(lengths)[i] = static_cast<int32_t>(kept);
     const int32_t label = vocabulary.ClassNumber(review.label);
-    if (label < 0) return UnknownClass(review, vocabulary.classes());
+    if (label < 0) {
+      return UnknownClass(absl::StrCat(review.where, ": is of"), review.label,
+                          vocabulary.classes());
+    }
     ElementsOf<int32_t>(labels)[i] = label;
   }
   const ReviewsConfig& set = source.set().reviews();

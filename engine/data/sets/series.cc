@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "engine/data/files/text_file.h"
 #include "engine/runtime/check.h"
@@ -19,6 +20,11 @@ namespace fs = std::filesystem;
 std::string SeriesSource::Resolve(const std::string& path) const {
   const std::string there = (fs::path(folder) / path).string();
   return path_of ? path_of(path, there) : there;
+}
+
+const NetInput* SeriesSource::Input(const std::string& name) const {
+  const auto found = std::ranges::find(inputs, name, &NetInput::name);
+  return found == inputs.end() ? nullptr : &*found;
 }
 
 absl::StatusOr<std::string> FitFor(const SeriesSource& source, const std::string& name,
@@ -51,6 +57,27 @@ absl::StatusOr<Vocabulary> ParseVocabulary(const SeriesSource& source, const std
   return absl::Status(vocabulary.status().code(),
                       absl::StrCat(file.empty() ? kVocabularyFile : source.Resolve(file), ":",
                                    vocabulary.status().message()));
+}
+
+absl::Status CheckClassName(const std::string& where, const std::string& name) {
+  if (name.find('\n') == std::string::npos) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(where, ": a class of several lines"));
+}
+
+absl::Status CheckTwoClasses(const std::string& first, std::span<const std::string> classes) {
+  if (classes.size() >= 2) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(first, " and all others are of class \"",
+                                                 classes[0], "\"; there must be two classes"));
+}
+
+absl::Status UnknownClass(const std::string& who, const std::string& name,
+                          std::span<const std::string> classes) {
+  constexpr size_t kMost = 10;
+  const bool more = classes.size() > kMost;
+  const std::string told = absl::StrJoin(classes.first(more ? kMost : classes.size()), "\", \"");
+  return absl::InvalidArgumentError(absl::StrCat(
+      who, " class \"", name, "\", but those trained on are ",
+      classes.empty() ? "numbers" : absl::StrCat("\"", told, more ? "\", ..." : "\"")));
 }
 
 absl::StatusOr<Listing> List(const std::string& folder, const std::vector<std::string>& endings) {

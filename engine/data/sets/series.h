@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct SeriesSource {
   const PathOf& path_of;
 
   const DatasetConfig& set() const { return train ? data.train() : data.test(); }
+  // The net's input of this name, or null.
+  const NetInput* Input(const std::string& name) const;
   std::string Resolve(const std::string& path) const;
 };
 
@@ -50,6 +53,15 @@ inline constexpr char kTableFile[] = "table.txt";
 // The vocabulary of a text.  `file` is its origin or "".  Errors name the file and the line.
 absl::StatusOr<Vocabulary> ParseVocabulary(const SeriesSource& source, const std::string& text,
                                            const std::string& file);
+
+// Errors: InvalidArgument for a class whose name has several lines.  `where` says whose it is.
+absl::Status CheckClassName(const std::string& where, const std::string& name);
+// Errors: InvalidArgument unless there are two.  `first` says where the first sample is.
+absl::Status CheckTwoClasses(const std::string& first, std::span<const std::string> classes);
+// The error that `who`, such as "a.txt: is of", has a class which is none of those trained on.
+// These are numbers if `classes` is empty.
+absl::Status UnknownClass(const std::string& who, const std::string& name,
+                          std::span<const std::string> classes);
 
 // The content of a folder, as a reader sees it.
 struct Listing {

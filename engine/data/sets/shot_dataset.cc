@@ -1,6 +1,5 @@
 // Shots in chunks of equal length: signals divided by their scales, and what is to be learned.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -84,9 +83,7 @@ absl::StatusOr<std::string> MakeScales(const std::vector<Shot>& shots, const Sho
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s does not vary in half of the shots beside %s; leave it out", name, shots[0].file));
     }
-    char number[32];
-    const auto end = std::to_chars(number, number + sizeof(number), scale).ptr;
-    absl::StrAppend(&text, name, "\t", std::string(number, end), "\n");
+    absl::StrAppend(&text, name, "\t", ExactText(scale), "\n");
   }
   return text;
 }

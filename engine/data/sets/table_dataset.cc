@@ -23,11 +23,6 @@ namespace {
 
 constexpr char kColumns[] = "columns";
 
-const NetInput* InputOf(const SeriesSource& source, const std::string& name) {
-  const auto found = std::ranges::find(source.inputs, name, &NetInput::name);
-  return found == source.inputs.end() ? nullptr : &*found;
-}
-
 absl::StatusOr<std::vector<std::string>> ResolvedFiles(const SeriesSource& source,
                                                        const TableConfig& config) {
   std::vector<std::string> files;
@@ -42,7 +37,7 @@ absl::StatusOr<std::vector<std::string>> ResolvedFiles(const SeriesSource& sourc
 absl::StatusOr<std::optional<LabelKind>> LabelKindOf(const SeriesSource& source,
                                                      const TableConfig& config) {
   if (source.inputs.empty()) return std::nullopt;
-  const NetInput* label = InputOf(source, source.data.label_input());
+  const NetInput* label = source.Input(source.data.label_input());
   if (label == nullptr) return LabelKind::kNone;
   if (config.label_size() == 0) {
     return absl::InvalidArgumentError(
@@ -61,7 +56,7 @@ struct LabelShape {
 };
 
 LabelShape LabelShapeOf(const SeriesSource& source, const TableConfig& config) {
-  const NetInput* label = InputOf(source, source.data.label_input());
+  const NetInput* label = source.Input(source.data.label_input());
   const int64_t labels = config.label_size();
   std::vector<int64_t> dims = labels > 1 ? std::vector<int64_t>{labels} : std::vector<int64_t>{};
   if (label == nullptr) return {dims};
@@ -88,7 +83,7 @@ std::string Layout(const TableFit& fit) {
 
 absl::Status CheckColumns(const SeriesSource& source, const TableConfig& config,
                           const TableFit& fit) {
-  const NetInput* input = InputOf(source, kColumns);
+  const NetInput* input = source.Input(kColumns);
   if (input == nullptr) return absl::OkStatus();
   std::vector<int64_t> dims = {fit.values()};
   if (config.has_window()) dims.insert(dims.begin(), config.window());
@@ -306,11 +301,11 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenTable(const SeriesSource& source) {
 
   int64_t rows = survey && source.train ? survey->rows : 0;
   if (rows == 0) {
-    ASSIGN_OR_RETURN(rows, CountRows(files, config, {}));
+    ASSIGN_OR_RETURN(rows, CountRows(files, config));
   }
   const LabelShape label = LabelShapeOf(source, config);
   const auto wants = [&](const std::string& input) {
-    return source.inputs.empty() || InputOf(source, input) != nullptr;
+    return source.inputs.empty() || source.Input(input) != nullptr;
   };
   ASSIGN_OR_RETURN(TableRows read, ReadRows(files, rows,
                                             {.config = config,

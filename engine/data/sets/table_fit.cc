@@ -1,7 +1,6 @@
 #include "engine/data/sets/table_fit.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
@@ -14,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "engine/data/sets/fit.h"
 #include "engine/runtime/check.h"
 #include "models/schema/describe.h"
 
@@ -25,11 +25,6 @@ constexpr const char* kLabelKinds[] = {"none", "real", "class", "integers"};
 constexpr char kIndicator[] = "indicator";
 
 std::string Escaped(const std::string& text) { return absl::Utf8SafeCEscape(text); }
-
-std::string NumberText(double value) {
-  char number[32];
-  return std::string(number, std::to_chars(number, number + sizeof(number), value).ptr);
-}
 
 // The index of `word` in `words`, or their number.
 template <size_t kSize>
@@ -144,7 +139,7 @@ std::string TableFit::text() const {
   for (const TableColumn& column : columns) {
     absl::StrAppend(&text, kKinds[static_cast<size_t>(column.kind)], "\t", Escaped(column.name));
     if (column.kind == TableColumn::ColumnKind::kNumber) {
-      absl::StrAppend(&text, "\t", NumberText(column.mean));
+      absl::StrAppend(&text, "\t", ExactText(column.mean));
     }
     absl::StrAppend(&text, column.indicator ? "\t" : "", column.indicator ? kIndicator : "", "\n");
     for (const std::string& word : column.words) {

@@ -283,9 +283,9 @@ absl::StatusOr<TableSurvey> SurveyTable(const std::vector<std::string>& files,
   return survey;
 }
 
-absl::StatusOr<int64_t> CountRows(const std::vector<std::string>& files, const TableConfig& config,
-                                  const std::vector<std::string>& names) {
-  ASSIGN_OR_RETURN(TableReader reader, TableReader::Open(files, config, names));
+absl::StatusOr<int64_t> CountRows(const std::vector<std::string>& files,
+                                  const TableConfig& config) {
+  ASSIGN_OR_RETURN(TableReader reader, TableReader::Open(files, config, {}));
   for (int64_t rows = 0;; ++rows) {
     ASSIGN_OR_RETURN(const bool more, reader.Next());
     if (more) continue;

@@ -29,7 +29,6 @@ absl::StatusOr<TableSurvey> SurveyTable(const std::vector<std::string>& files,
                                         const TableConfig& config, std::optional<LabelKind> label);
 
 // The rows of the files.  Errors: those of TableReader, and InvalidArgument for none.
-absl::StatusOr<int64_t> CountRows(const std::vector<std::string>& files, const TableConfig& config,
-                                  const std::vector<std::string>& names);
+absl::StatusOr<int64_t> CountRows(const std::vector<std::string>& files, const TableConfig& config);
 
 }  // namespace gyre

@@ -165,6 +165,9 @@ class FeedMaker {
     return absl::OkStatus();
   }
 
+  Feed feed() { return std::move(feed_); }
+
+ private:
   // Pixels are changed as bytes, with the same number of channels for all inputs.
   absl::Status ChangeInput(const AugmentationConfig& config, const FedInput& fed,
                            int64_t channels) {
@@ -191,9 +194,6 @@ class FeedMaker {
     return absl::OkStatus();
   }
 
-  Feed feed() { return std::move(feed_); }
-
- private:
   absl::Status Error(const google::protobuf::Message& at, const char* field,
                      const std::string& what) const {
     return absl::InvalidArgumentError(absl::StrCat(trainer_.source->Where(at, field), ": ", what));

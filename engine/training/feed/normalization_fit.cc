@@ -1,7 +1,6 @@
 #include "engine/training/feed/normalization_fit.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "absl/strings/numbers.h"
@@ -18,12 +17,6 @@ namespace {
 
 constexpr int64_t kMostSamples = 10'000;
 constexpr size_t kShown = 8;  // channels in a line for people
-
-// The shortest text that reads back as the same number.
-std::string Exact(double value) {
-  char number[32];
-  return {number, std::to_chars(number, number + sizeof(number), value).ptr};
-}
 
 // "3" or "[1, 2, ...]".
 template <typename T>
@@ -57,8 +50,8 @@ absl::StatusOr<std::string> MakeNormalization(const DataConfig& data, const Data
     std::vector<size_t> constant;
     for (size_t c = 0; c < found.std.size(); ++c) {
       if (found.std[c] == 0) constant.push_back(c);
-      absl::StrAppend(&text, input, "\t", c, "\t", Exact(found.mean[c]), "\t",
-                      Exact(found.std[c] == 0 ? 1 : found.std[c]), "\n");
+      absl::StrAppend(&text, input, "\t", c, "\t", ExactText(found.mean[c]), "\t",
+                      ExactText(found.std[c] == 0 ? 1 : found.std[c]), "\n");
     }
     if (constant.empty()) continue;
     notes.push_back(absl::StrFormat(
