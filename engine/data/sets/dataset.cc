@@ -64,10 +64,17 @@ std::string Advice(const absl::Status& status, const std::string& folder) {
 
 }  // namespace
 
+std::byte* ReusedBytes::Grow(size_t bytes) {
+  if (bytes > size_) {
+    memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    size_ = bytes;
+  }
+  return memory_.get();
+}
+
 std::byte* SampleMemory::For(size_t array, size_t bytes) {
   if (samples.size() <= array) samples.resize(array + 1);
-  if (samples[array].size() < bytes) samples[array].resize(bytes);
-  return samples[array].data();
+  return samples[array].Grow(bytes);
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,

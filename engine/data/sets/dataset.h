@@ -30,12 +30,23 @@ struct DataArray {
   std::string digest = {};
 };
 
+// Bytes that are used again and again.  They are not cleared: pages that nothing writes, as where a
+// damaged file claims a large picture, take no memory.
+class ReusedBytes {
+ public:
+  // At least `bytes`, of any content.
+  std::byte* Grow(size_t bytes);
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+  size_t size_ = 0;
+};
+
 // Memory of one thread for samples that are decoded as they are read.  It is kept from one to the
 // next, so that none is allocated for each.
 struct SampleMemory {
-  std::vector<std::vector<std::byte>> samples;  // by array, of the one read last
-  std::string file;                             // being read
-  std::vector<uint8_t> pixels, resized;         // being decoded
+  std::vector<ReusedBytes> samples;   // by array, of the one read last
+  ReusedBytes file, pixels, resized;  // while a sample is being read
 
   std::byte* For(size_t array, size_t bytes);
 };

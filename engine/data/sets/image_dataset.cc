@@ -36,16 +36,21 @@ struct PictureInput {
   int64_t most_pixels = 0;
 };
 
+uint8_t* Grow(ReusedBytes& bytes, size_t size) {
+  return reinterpret_cast<uint8_t*>(bytes.Grow(size));
+}
+
 // Writes what lies in the input of `file` to `to`, [height, width, channels].
-absl::Status FillInput(const PictureInput& input, ResizeFilter filter,
+absl::Status FillInput(std::string_view file, const PictureInput& input, ResizeFilter filter,
                        const std::optional<SampleDraw>& draw, SampleMemory& memory, uint8_t* to) {
-  ASSIGN_OR_RETURN(const PictureHeader header, ReadPictureHeader(memory.file, input.most_pixels));
+  ASSIGN_OR_RETURN(const PictureHeader header, ReadPictureHeader(file, input.most_pixels));
   ASSIGN_OR_RETURN(const Geometry geometry,
                    GeometryOf(header.height, header.width, input.fit, draw));
   const auto channels = static_cast<size_t>(input.format.channels);
   const Window& source = geometry.source;
-  memory.pixels.resize(static_cast<size_t>(source.height * source.width) * channels);
-  RETURN_IF_ERROR(DecodePicture(memory.file, header, source, input.format, memory.pixels.data()));
+  uint8_t* const pixels =
+      Grow(memory.pixels, static_cast<size_t>(source.height * source.width) * channels);
+  RETURN_IF_ERROR(DecodePicture(file, header, source, input.format, pixels));
   // What of the resized picture lies in the input.
   const int64_t height = input.fit.height, width = input.fit.width;
   Window part{.top = std::max<int64_t>(geometry.top, 0),
@@ -54,10 +59,10 @@ absl::Status FillInput(const PictureInput& input, ResizeFilter filter,
   part.width = std::min(geometry.width, geometry.left + width) - part.left;
   const bool whole = part.height == height && part.width == width;
   const size_t row = static_cast<size_t>(part.width) * channels;
-  if (!whole) memory.resized.resize(static_cast<size_t>(part.height) * row);
-  uint8_t* resized = whole ? to : memory.resized.data();
-  Resize({source.height, source.width, input.format.channels, memory.pixels.data()}, filter,
-         geometry.height, geometry.width, part, resized);
+  uint8_t* const resized =
+      whole ? to : Grow(memory.resized, static_cast<size_t>(part.height) * row);
+  Resize({source.height, source.width, input.format.channels, pixels}, filter, geometry.height,
+         geometry.width, part, resized);
   if (whole) return absl::OkStatus();
   const std::array<uint8_t, 4> border = {input.format.background[0], input.format.background[1],
                                          input.format.background[2], 255};
@@ -138,9 +143,10 @@ class ImageDataset : public Dataset {
                                  SampleMemory& memory, uint8_t* to) {
     ASSIGN_OR_RETURN(FileReader reader, FileReader::Open(path));
     RETURN_IF_ERROR(CheckFitsMemory(path, reader.size()));
-    memory.file.resize(reader.size());
-    RETURN_IF_ERROR(reader.ReadAll(memory.file.data(), memory.file.size()));
-    const absl::Status status = FillInput(input, filter, draw, memory, to);
+    std::byte* const bytes = memory.file.Grow(reader.size());
+    RETURN_IF_ERROR(reader.ReadAll(bytes, reader.size()));
+    const absl::Status status = FillInput({reinterpret_cast<const char*>(bytes), reader.size()},
+                                          input, filter, draw, memory, to);
     if (status.ok()) return status;
     return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
   }
