@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct Batch {
   std::vector<Tensor> arrays;
   int64_t first_position = 0;
   std::vector<int64_t> samples = {};  // [count], their indices in the data set
+  // Of the samples that could not be read, and are zeros: a message each, by file.
+  std::vector<std::string> faults = {};
 };
 
 // Offset of the array after one at `offset`.  It is a multiple of a cache line, and always larger,

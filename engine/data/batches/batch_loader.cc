@@ -193,7 +193,7 @@ class BatchLoader::Impl {
     changed.data = memory.For(array, stored.bytes());
     if (changed.data != stored.data) std::memcpy(changed.data, stored.data, stored.bytes());
     ChangePixels(options_.changes, draw, stored.shape[0], stored.shape[1],
-                 static_cast<int>(stored.shape[2]), changed.as<uint8_t>(), nullptr);
+                 static_cast<int>(stored.shape[2]), changed.as<uint8_t>());
     return changed;
   }
 

@@ -33,6 +33,15 @@ struct BatchLoaderOptions {
   int64_t advance = 0;         // positions from one batch to the next, the global batch
   int depth = 3;               // batches in flight, >= 2
   int workers = 1;             // threads that decode, >= 1
+  // A sample that cannot be read becomes zeros, and a fault of its batch.  Else Next fails by it.
+  bool keep_faulty = false;
+};
+
+// Seconds since the loader was made.
+struct LoaderTimes {
+  double next_waited = 0;     // for decoding, in Next
+  double workers_worked = 0;  // over all workers
+  double workers_waited = 0;  // for a batch to be released, over all workers
 };
 
 class BatchLoader {
@@ -51,6 +60,7 @@ class BatchLoader {
   // Of several samples the first one's is told.
   absl::StatusOr<Batch> Next();
   void Release(const Batch& batch);
+  LoaderTimes times() const;
 
  private:
   class Impl;

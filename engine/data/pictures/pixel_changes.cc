@@ -95,6 +95,10 @@ void Erase(const PixelChanges& changes, const SampleDraw& draw, int64_t height, 
   }
 }
 
+double Degrees(const PixelChanges& changes, const SampleDraw& draw) {
+  return Between(draw, "rotate", -changes.rotate, changes.rotate);
+}
+
 }  // namespace
 
 bool PixelChanges::any() const {
@@ -103,13 +107,11 @@ bool PixelChanges::any() const {
 }
 
 void ChangePixels(const PixelChanges& changes, const SampleDraw& draw, int64_t height,
-                  int64_t width, int channels, uint8_t* pixels, uint8_t* mask) {
+                  int64_t width, int channels, uint8_t* pixels) {
   GYRE_CHECK(channels == 1 || channels == 3 || channels == 4);
   const ColorPixels colors{.count = height * width, .channels = channels, .data = pixels};
   if (changes.rotate > 0) {
-    const double degrees = Between(draw, "rotate", -changes.rotate, changes.rotate);
-    Rotate(degrees, TurnFilter::kLinear, height, width, channels, pixels);
-    if (mask != nullptr) Rotate(degrees, TurnFilter::kNearest, height, width, 1, mask);
+    Rotate(Degrees(changes, draw), TurnFilter::kLinear, height, width, channels, pixels);
   }
   JitterColors(changes, draw, colors);
   if (draw.Uniform("gray") < changes.gray) MakeGray(colors);
@@ -120,6 +122,13 @@ void ChangePixels(const PixelChanges& changes, const SampleDraw& draw, int64_t h
   if (changes.noise > 0) AddNoise(255 * changes.noise, draw, colors);
   if (changes.lighting > 0) ChangeLighting(changes.lighting, draw, colors);
   if (draw.Uniform("erase") < changes.erase) Erase(changes, draw, height, width, channels, pixels);
+}
+
+void ChangeMask(const PixelChanges& changes, const SampleDraw& draw, int64_t height, int64_t width,
+                uint8_t* mask) {
+  if (changes.rotate > 0) {
+    Rotate(Degrees(changes, draw), TurnFilter::kNearest, height, width, 1, mask);
+  }
 }
 
 }  // namespace gyre

@@ -23,7 +23,7 @@ struct PixelChanges {
 };
 
 // Changes pixels in place, in the order of the fields.
-//   rotate               bilinear.  The mask [height, width], unless null, is turned alike, nearest
+//   rotate               bilinear
 //   brightness to hue    in random order, each by a factor from 1 - x to 1 + x, or turns of -x to x
 //   noise                a normal deviate of its own for each byte, of values from 0 to 1
 //   lighting             one colour for all pixels
@@ -34,6 +34,9 @@ struct PixelChanges {
 // torchvision's v2 on tensors of bytes: RandomRotation, ColorJitter, RandomGrayscale, GaussianBlur,
 // RandomErasing.  Lighting: Krizhevsky et al. 2012, section 4.1.
 void ChangePixels(const PixelChanges& changes, const SampleDraw& draw, int64_t height,
-                  int64_t width, int channels, uint8_t* pixels, uint8_t* mask);
+                  int64_t width, int channels, uint8_t* pixels);
+// Turns a mask [height, width] as its picture, by the nearest pixel.  Nothing else changes it.
+void ChangeMask(const PixelChanges& changes, const SampleDraw& draw, int64_t height, int64_t width,
+                uint8_t* mask);
 
 }  // namespace gyre

@@ -20,7 +20,7 @@ constexpr int kDraws = 10000;
 
 Bytes Changed(const PixelChanges& changes, const SampleDraw& draw, int64_t height, int64_t width,
               int channels, Bytes bytes) {
-  ChangePixels(changes, draw, height, width, channels, bytes.data(), nullptr);
+  ChangePixels(changes, draw, height, width, channels, bytes.data());
   return bytes;
 }
 
@@ -246,7 +246,8 @@ TEST(PixelChanges, MasksTurnAlike) {
   int moved = 0;
   for (int64_t i = 0; i < 50; ++i) {
     Bytes turned = picture, turned_mask = mask;
-    ChangePixels({.rotate = 180}, {1, i}, kHeight, kWidth, 1, turned.data(), turned_mask.data());
+    ChangePixels({.rotate = 180}, {1, i}, kHeight, kWidth, 1, turned.data());
+    ChangeMask({.rotate = 180}, {1, i}, kHeight, kWidth, turned_mask.data());
     moved += turned_mask != mask;
     for (int64_t j = 0; j < kHeight * kWidth; ++j) {
       // The nearest of four pixels has a share of a quarter at least.
