@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -12,12 +11,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/data/files/atomic_file.h"
-#include "engine/data/files/file_reader.h"
-#include "engine/data/pictures/color.h"
-#include "engine/data/pictures/geometry.h"
-#include "engine/data/pictures/picture.h"
-#include "engine/data/pictures/resize.h"
 #include "engine/data/sets/picture_index.h"
+#include "engine/data/sets/picture_input.h"
 #include "engine/data/sets/series.h"
 #include "engine/runtime/check.h"
 
@@ -27,55 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kClasses[] = "classes.txt";
-
-// How a file's pixels become the input's.
-struct PictureInput {
-  InputFit fit;
-  PixelFormat format;
-  ResizeFilter filter = ResizeFilter::kAntialiased;
-  int64_t most_pixels = 0;
-};
-
-uint8_t* Grow(ReusedBytes& bytes, size_t size) {
-  return reinterpret_cast<uint8_t*>(bytes.Grow(size));
-}
-
-// Writes what lies in the input of `file` to `to`, [height, width, channels].
-absl::Status FillInput(std::string_view file, const PictureInput& input, ResizeFilter filter,
-                       const std::optional<SampleDraw>& draw, SampleMemory& memory, uint8_t* to) {
-  ASSIGN_OR_RETURN(const PictureHeader header, ReadPictureHeader(file, input.most_pixels));
-  ASSIGN_OR_RETURN(const Geometry geometry,
-                   GeometryOf(header.height, header.width, input.fit, draw));
-  const auto channels = static_cast<size_t>(input.format.channels);
-  const Window& source = geometry.source;
-  uint8_t* const pixels =
-      Grow(memory.pixels, static_cast<size_t>(source.height * source.width) * channels);
-  RETURN_IF_ERROR(DecodePicture(file, header, source, input.format, pixels));
-  // What of the resized picture lies in the input.
-  const int64_t height = input.fit.height, width = input.fit.width;
-  Window part{.top = std::max<int64_t>(geometry.top, 0),
-              .left = std::max<int64_t>(geometry.left, 0)};
-  part.height = std::min(geometry.height, geometry.top + height) - part.top;
-  part.width = std::min(geometry.width, geometry.left + width) - part.left;
-  const bool whole = part.height == height && part.width == width;
-  const size_t row = static_cast<size_t>(part.width) * channels;
-  uint8_t* const resized =
-      whole ? to : Grow(memory.resized, static_cast<size_t>(part.height) * row);
-  Resize({source.height, source.width, input.format.channels, pixels}, filter, geometry.height,
-         geometry.width, part, resized);
-  if (whole) return absl::OkStatus();
-  const std::array<uint8_t, 4> border = {input.format.background[0], input.format.background[1],
-                                         input.format.background[2], 255};
-  for (int64_t i = 0; i < height * width; ++i) {
-    std::memcpy(to + static_cast<size_t>(i) * channels, border.data(), channels);
-  }
-  for (int64_t y = 0; y < part.height; ++y) {
-    const int64_t down = part.top - geometry.top + y, right = part.left - geometry.left;
-    std::memcpy(to + static_cast<size_t>(down * width + right) * channels,
-                resized + static_cast<size_t>(y) * row, row);
-  }
-  return absl::OkStatus();
-}
 
 class ImageDataset : public Dataset {
  public:
@@ -117,13 +63,10 @@ class ImageDataset : public Dataset {
     Tensor sample{nullptr, arrays_[array].shape, arrays_[array].dtype};
     sample.data = memory.For(array, sample.bytes());
     if (array == 0) {
-      RETURN_IF_ERROR(ReadPixels(index_.PathOf(index), input_, input_.filter, draw, memory,
-                                 sample.as<uint8_t>()));
+      RETURN_IF_ERROR(ReadPixels(index_.PathOf(index), input_, draw, memory, sample.as<uint8_t>()));
     } else if (index_.masks.size() > 0) {
-      PictureInput mask = input_;
-      mask.format = {.channels = 1, .background = {0, 0, 0}};
-      RETURN_IF_ERROR(ReadPixels((fs::path(index_.folder) / index_.masks[index]).string(), mask,
-                                 ResizeFilter::kNearest, draw, memory, sample.as<uint8_t>()));
+      RETURN_IF_ERROR(ReadPixels((fs::path(index_.folder) / index_.masks[index]).string(),
+                                 MaskInputOf(input_), draw, memory, sample.as<uint8_t>()));
     } else {
       const int64_t count = sample.elements();
       const float* numbers = index_.numbers.data() + index * count;
@@ -139,14 +82,10 @@ class ImageDataset : public Dataset {
 
  private:
   static absl::Status ReadPixels(const std::string& path, const PictureInput& input,
-                                 ResizeFilter filter, const std::optional<SampleDraw>& draw,
-                                 SampleMemory& memory, uint8_t* to) {
-    ASSIGN_OR_RETURN(FileReader reader, FileReader::Open(path));
-    RETURN_IF_ERROR(CheckFitsMemory(path, reader.size()));
-    std::byte* const bytes = memory.file.Grow(reader.size());
-    RETURN_IF_ERROR(reader.ReadAll(bytes, reader.size()));
-    const absl::Status status = FillInput({reinterpret_cast<const char*>(bytes), reader.size()},
-                                          input, filter, draw, memory, to);
+                                 const std::optional<SampleDraw>& draw, SampleMemory& memory,
+                                 uint8_t* to) {
+    ASSIGN_OR_RETURN(const std::string_view file, ReadPictureFile(path, memory));
+    const absl::Status status = FillInput(file, input, draw, memory, to);
     if (status.ok()) return status;
     return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
   }
@@ -167,35 +106,6 @@ absl::StatusOr<const NetInput*> FedInputOf(const SeriesSource& source, const std
   return absl::InvalidArgumentError(
       absl::StrFormat("images feed the net's input \"%s\" (data.%s), but its inputs are %s", name,
                       field, absl::StrJoin(names, ", ")));
-}
-
-absl::StatusOr<PictureInput> PictureInputOf(const SeriesSource& source) {
-  const ImagesConfig& config = source.data.train().images();
-  ASSIGN_OR_RETURN(const NetInput* net,
-                   FedInputOf(source, source.data.image_input(), "image_input"));
-  const std::vector<int64_t>& dims = net->dims;
-  if (net->label || dims.size() != 3 || (dims[2] != 1 && dims[2] != 3 && dims[2] != 4)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "images feed an input of type REAL and dims [height, width, channels], with 1, 3 or 4 "
-        "channels, but \"%s\" has dims [%s]",
-        net->name, absl::StrJoin(dims, ", ")));
-  }
-  PictureInput input;
-  input.fit.height = dims[0];
-  input.fit.width = dims[1];
-  input.fit.fit = static_cast<PictureFit>(config.fit());
-  input.fit.shortest = config.shortest();
-  input.filter = static_cast<ResizeFilter>(config.filter());
-  input.format.channels = static_cast<int>(dims[2]);
-  ASSIGN_OR_RETURN(input.format.background, ParseColor(config.background()));
-  input.most_pixels = config.most_pixels();
-  const AugmentationConfig& augmentation = source.data.augmentation();
-  if (augmentation.has_random_crop()) {
-    const AugmentationConfig::RandomCrop& crop = augmentation.random_crop();
-    input.fit.random =
-        RandomCrop{crop.least_area(), crop.most_area(), crop.least_aspect(), crop.most_aspect()};
-  }
-  return input;
 }
 
 // What the net wants of labels.
@@ -283,7 +193,10 @@ absl::Status Renumber(const std::vector<std::string>& classes, PictureIndex& ind
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenImages(const SeriesSource& source) {
-  ASSIGN_OR_RETURN(PictureInput input, PictureInputOf(source));
+  ASSIGN_OR_RETURN(const NetInput* net,
+                   FedInputOf(source, source.data.image_input(), "image_input"));
+  ASSIGN_OR_RETURN(PictureInput input,
+                   PictureInputOf(source.data.train().images(), *net, source.data.augmentation()));
   ASSIGN_OR_RETURN(WantedLabels wanted, WantedLabelsOf(source, input));
   const ImagesConfig& where = source.set().images();
   ASSIGN_OR_RETURN(PictureIndex index, ReadIndex(source, where, wanted));

@@ -1,0 +1,40 @@
+// picture_input.h: from the bytes of a picture's file to a net's input.  Pure functions of the
+// bytes and the draw.  Any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "engine/data/pictures/geometry.h"
+#include "engine/data/pictures/picture.h"
+#include "engine/data/pictures/resize.h"
+#include "engine/data/sets/dataset.h"
+
+namespace gyre {
+
+// How a file's pixels become an input's.
+struct PictureInput {
+  InputFit fit;
+  PixelFormat format;
+  ResizeFilter filter = ResizeFilter::kAntialiased;
+  int64_t most_pixels = 0;
+};
+
+// Errors: InvalidArgument for an input that is no picture, or an unknown colour.
+absl::StatusOr<PictureInput> PictureInputOf(const ImagesConfig& config, const NetInput& input,
+                                            const AugmentationConfig& augmentation);
+// The same part of a mask: grey, without new values.
+PictureInput MaskInputOf(PictureInput picture);
+
+// The content of a picture's file, until `memory` reads the next one.  Errors name the path.
+absl::StatusOr<std::string_view> ReadPictureFile(const std::string& path, SampleMemory& memory);
+
+// Writes what lies in the input of `file` to `to`, [height, width, channels].  `file` is not in
+// memory.pixels or memory.resized, which this uses.
+absl::Status FillInput(std::string_view file, const PictureInput& input,
+                       const std::optional<SampleDraw>& draw, SampleMemory& memory, uint8_t* to);
+
+}  // namespace gyre
