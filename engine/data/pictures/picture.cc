@@ -138,8 +138,12 @@ absl::StatusOr<PictureHeader> ReadPictureHeader(std::string_view file, int64_t m
 absl::Status DecodePicture(std::string_view file, const PictureHeader& header, const Window& window,
                            const PixelFormat& format, uint8_t* to) {
   GYRE_CHECK(format.channels == 1 || format.channels == 3 || format.channels == 4);
+  GYRE_CHECK(!format.indices || format.channels == 1);
   GYRE_CHECK(window.top >= 0 && window.height > 0 && window.top <= header.height - window.height);
   GYRE_CHECK(window.left >= 0 && window.width > 0 && window.left <= header.width - window.width);
+  if (format.indices && header.format != PictureFormat::kPng) {
+    return absl::InvalidArgumentError(absl::StrCat(kMaskExpected, "another format"));
+  }
   const Turn turn = TurnOf(header.orientation);
   const Window stored = Stored(window, header.height, header.width, turn);
   if (header.orientation == 1) return Decode(file, header, stored, format, to);

@@ -27,6 +27,8 @@ struct PictureHeader {
 struct PixelFormat {
   int channels = 3;                               // 1: grey, 3: red, green, blue, 4: and alpha
   std::array<uint8_t, 3> background = {0, 0, 0};  // behind what is transparent, but for 4 channels
+  // 1 channel of a mask: numbers as the file stores them, indices of a palette or grey, not scaled.
+  bool indices = false;
 };
 
 // Reads what a file says of its picture, by its signature, whatever its name.
@@ -39,6 +41,8 @@ absl::StatusOr<PictureHeader> ReadPictureHeader(std::string_view file, int64_t m
 // bits are rounded to 8, CMYK is multiplied out.  `to` is overwritten even if decoding fails.
 // Precondition: the window lies within the picture.
 // Errors: DataLoss for a file that is truncated or damaged, even where its library goes on.
+// InvalidArgument for a mask that is no PNG with a palette or grey of at most 8 bits: other formats
+// lose or change numbers.
 absl::Status DecodePicture(std::string_view file, const PictureHeader& header, const Window& window,
                            const PixelFormat& format, uint8_t* to);
 

@@ -84,8 +84,13 @@ class PngReader {
   bool Decode(const Window& window, const PixelFormat& format, uint8_t* to) {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_read_info(png_, info_);
-    png_set_expand(png_);  // palettes to colours, tRNS to alpha, fewer bits to 8
-    png_set_scale_16(png_);
+    if (format.indices) {
+      png_set_packing(png_);  // a byte each
+      png_set_check_for_invalid_index(png_, 0);
+    } else {
+      png_set_expand(png_);  // palettes to colours, tRNS to alpha, fewer bits to 8
+      png_set_scale_16(png_);
+    }
     png_read_update_info(png_, info_);
     row_.resize(png_get_rowbytes(png_, info_));
     bool to_end = true;
@@ -156,6 +161,21 @@ class PngReader {
   char message_[128] = "";
 };
 
+// Source: PNG specification, second edition, section 11.2.2.
+absl::Status CheckIndices(std::string_view file) {
+  const auto depth = static_cast<uint8_t>(file[24]), color_type = static_cast<uint8_t>(file[25]);
+  const char* got = nullptr;
+  if (color_type == PNG_COLOR_TYPE_RGB || color_type == PNG_COLOR_TYPE_RGB_ALPHA) {
+    got = "a PNG of colours";
+  } else if (color_type == PNG_COLOR_TYPE_GRAY_ALPHA) {
+    got = "a PNG of grey and alpha";
+  } else if (depth == 16) {
+    got = "a PNG of 16 bits";
+  }
+  if (got == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(kMaskExpected, got));
+}
+
 }  // namespace
 
 absl::StatusOr<PictureHeader> ReadPngHeader(std::string_view file) {
@@ -190,6 +210,7 @@ absl::StatusOr<PictureHeader> ReadPngHeader(std::string_view file) {
 
 absl::Status DecodePng(std::string_view file, const PictureHeader&, const Window& stored,
                        const PixelFormat& format, uint8_t* to) {
+  if (format.indices) RETURN_IF_ERROR(CheckIndices(file));
   PngReader reader(file);
   if (reader.Decode(stored, format, to)) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("the PNG is damaged: ", reader.message()));

@@ -18,6 +18,12 @@
 
 namespace gyre {
 
+// Of the error of a mask, which goes on with what it is.
+inline constexpr char kMaskExpected[] =
+    "expected a mask, a PNG with a palette or with grey of at most 8 bits, whose pixels are "
+    "numbers; "
+    "got ";
+
 // Reads the size and eXIf's orientation, and checks the CRC-32 of every chunk.  Decodes nothing.
 // Errors: DataLoss as above.  InvalidArgument for a side of more than 1,000,000 pixels, which
 // libpng refuses.
@@ -30,9 +36,11 @@ absl::StatusOr<PictureHeader> ReadPngHeader(std::string_view file);
 //   16 bits        rounded to 8, each colour and alpha, before alpha is blended
 //   tRNS           alpha: of a palette's colours, or 0 of the one colour that it names, by all bits
 //   APNG           its still picture
+//   indices        numbers of the palette, even beyond its end, or of grey, 0 or 1 of 1 bit.  No
+//   tRNS
 // Rows below the window are not decoded, but in an interlaced file all but the last pass.  Memory
 // is a row.
-// Errors: DataLoss as above.
+// Errors: DataLoss as above.  InvalidArgument for indices of colours, alpha or 16 bits.
 // Precondition: `header` is ReadPngHeader's of this file, and the window lies within it.
 absl::Status DecodePng(std::string_view file, const PictureHeader& header, const Window& stored,
                        const PixelFormat& format, uint8_t* to);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tests/data/pictures/jpeg_fixture.h"
+#include "tests/data/pictures/png_fixture.h"
 
 namespace gyre {
 namespace {
@@ -171,6 +172,28 @@ TEST(Picture, FailedDecodingOfATurnedPictureIsItsError) {
             absl::StatusCode::kDataLoss);
 }
 
+TEST(Picture, OfAMaskTheNumbersAreTurnedAndOtherFormatsRefused) {
+  std::mt19937_64 random(6);
+  const PngPicture picture = RandomPng(
+      {.height = 2, .width = 3, .color_type = PNG_COLOR_TYPE_PALETTE, .depth = 4}, &random);
+  const std::string mask = WithPngChunk(picture.file, "IDAT", "eXIf", kExifSix);
+  const PixelFormat indices = {.channels = 1, .indices = true};
+  Bytes pixels(6);
+  const auto header = ReadPictureHeader(mask, kMostPixels);
+  ASSERT_TRUE(header.ok()) << header.status();
+  EXPECT_EQ(DecodePicture(mask, *header, {0, 0, 3, 2}, indices, pixels.data()), absl::OkStatus());
+  const std::vector<uint32_t>& v = picture.values;
+  EXPECT_EQ(std::vector<uint32_t>(pixels.begin(), pixels.end()),
+            (std::vector<uint32_t>{v[3], v[0], v[4], v[1], v[5], v[2]}));
+
+  const std::string file = RandomJpeg({.height = 2, .width = 3, .stored = JCS_GRAYSCALE}, &random);
+  EXPECT_EQ(
+      DecodePicture(file, *ReadPictureHeader(file, kMostPixels), {0, 0, 2, 3}, indices,
+                    pixels.data()),
+      absl::InvalidArgumentError("expected a mask, a PNG with a palette or with grey of at "
+                                 "most 8 bits, whose pixels are numbers; got another format"));
+}
+
 TEST(Picture, EmptyFileIsNone) {
   EXPECT_EQ(ReadPictureHeader("", kMostPixels).status(),
             absl::InvalidArgumentError("expected a picture, got an empty file"));
@@ -187,6 +210,8 @@ TEST(PictureDeathTest, WindowsLieWithin) {
     EXPECT_DEATH((void)DecodePicture(file, *header, window, {}, pixels.data()), "window");
   EXPECT_DEATH((void)DecodePicture(file, *header, {0, 0, 1, 1}, {.channels = 2}, pixels.data()),
                "channels");
+  EXPECT_DEATH((void)DecodePicture(file, *header, {0, 0, 1, 1}, {.indices = true}, pixels.data()),
+               "indices");
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ inline int SamplesOf(int color_type) {
 struct PngPicture {
   std::string file;
   std::vector<Rgba> pixels;
+  std::vector<uint32_t> values;  // as stored
 };
 
 inline std::string BigEndianBytes(uint32_t value) {
@@ -153,6 +154,7 @@ inline PngPicture RandomPng(const PngKind& kind, std::mt19937_64* random) {
     }
     picture.pixels.push_back(pixel);
   }
+  picture.values = std::move(values);
   return picture;
 }
 

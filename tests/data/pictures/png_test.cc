@@ -72,6 +72,43 @@ TEST(Png, EveryKindAndWindowIsRight) {
   }
 }
 
+TEST(Png, IndicesAreNumbersAsStored) {
+  std::mt19937_64 random(11);
+  int masks = 0;
+  for (PngKind kind : AllKinds()) {
+    kind.height = 9, kind.width = 13;
+    const PngPicture picture = RandomPng(kind, &random);
+    const auto header = ReadPngHeader(picture.file);
+    ASSERT_TRUE(header.ok()) << header.status();
+    for (int i = 0; i < 4; ++i) {
+      const Window window = i == 0 ? Window{0, 0, 9, 13} : RandomWindow(9, 13, &random);
+      const auto decoded =
+          DecodeWindow(&DecodePng, picture.file, *header, window, {.channels = 1, .indices = true});
+      if (SamplesOf(kind.color_type) > 1 || kind.depth > 8) {
+        const std::string got = SamplesOf(kind.color_type) > 2    ? "colours"
+                                : SamplesOf(kind.color_type) == 2 ? "grey and alpha"
+                                                                  : "16 bits";
+        EXPECT_EQ(decoded.status(), absl::InvalidArgumentError(
+                                        "expected a mask, a PNG with a palette or with grey of at "
+                                        "most 8 bits, whose pixels are numbers; got a PNG of " +
+                                        got));
+        continue;
+      }
+      ++masks;
+      ASSERT_TRUE(decoded.ok()) << decoded.status();
+      std::vector<uint8_t> expected;
+      for (int64_t y = window.top; y < window.top + window.height; ++y) {
+        for (int64_t x = window.left; x < window.left + window.width; ++x) {
+          expected.push_back(static_cast<uint8_t>(picture.values[y * 13 + x]));
+        }
+      }
+      ASSERT_EQ(*decoded, expected) << "color type " << kind.color_type << " depth " << kind.depth
+                                    << " interlaced " << kind.interlaced;
+    }
+  }
+  EXPECT_EQ(masks, 4 * 2 * 2 * 8);
+}
+
 TEST(Png, ATruncatedFileIsAnErrorWhereverItEnds) {
   for (const bool interlaced : {false, true}) {
     const std::string file = RandomFile({.height = 9, .width = 7, .interlaced = interlaced});
@@ -156,6 +193,10 @@ TEST(Png, AnIndexBeyondThePaletteIsBlack) {
   }
   ExpectPixels(&DecodePng, picture.file, ReadPngHeader(picture.file), picture.pixels, 9, 7,
                &random);
+  const auto indices = DecodeWindow(&DecodePng, picture.file, *ReadPngHeader(picture.file),
+                                    {0, 0, 9, 7}, {.channels = 1, .indices = true});
+  ASSERT_TRUE(indices.ok()) << indices.status();
+  EXPECT_EQ(*indices, std::vector<uint8_t>(picture.values.begin(), picture.values.end()));
 }
 
 TEST(Png, SizesThatNoPictureHasAreRefused) {
