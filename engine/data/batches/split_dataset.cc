@@ -48,6 +48,12 @@ class Subset : public Dataset {
   }
   std::span<const int32_t> lengths() const override { return lengths_; }
   Fit fit() const override { return all_->fit(); }
+  std::string Describe(int64_t index) const override {
+    return all_->Describe(indices_[static_cast<size_t>(index)]);
+  }
+  absl::StatusOr<std::string_view> PictureFile(int64_t index, SampleMemory& memory) const override {
+    return all_->PictureFile(indices_[static_cast<size_t>(index)], memory);
+  }
   const std::vector<std::string>& notes() const override { return notes_; }
 
  private:

@@ -77,6 +77,10 @@ std::byte* SampleMemory::For(size_t array, size_t bytes) {
   return samples[array].Grow(bytes);
 }
 
+std::string Dataset::Describe(int64_t index) const {
+  return absl::StrCat(arrays()[0].file, ": sample ", index);
+}
+
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,
                                                      const std::string& config_file,
                                                      const NetInputs& inputs, const Fit& fit,

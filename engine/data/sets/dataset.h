@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -78,6 +79,11 @@ class Dataset {
   // A number for each sample, the same for those that belong together.  Empty: none do.
   virtual std::span<const int64_t> groups() const { return {}; }
   virtual Fit fit() const { return {}; }
+  // For people: where a sample is from, such as a picture's path.
+  virtual std::string Describe(int64_t index) const;
+  // The bytes of a sample's picture as its file has them, in memory.file.  "": it has none.
+  // Errors: those of reading, naming the file.
+  virtual absl::StatusOr<std::string_view> PictureFile(int64_t, SampleMemory&) const { return ""; }
   // For people: a line with a count for each kind of content that is left out.
   virtual const std::vector<std::string>& notes() const {
     static const std::vector<std::string> none;

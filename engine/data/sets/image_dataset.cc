@@ -53,6 +53,14 @@ class ImageDataset : public Dataset {
   const std::vector<DataArray>& arrays() const override { return arrays_; }
   Fit fit() const override { return fit_; }
   const std::vector<std::string>& notes() const override { return notes_; }
+  std::string Describe(int64_t index) const override { return index_.PathOf(index); }
+  absl::StatusOr<std::string_view> PictureFile(int64_t index, SampleMemory& memory) const override {
+    ASSIGN_OR_RETURN(FileReader reader, FileReader::Open(index_.PathOf(index)));
+    RETURN_IF_ERROR(CheckFitsMemory(reader.path(), reader.size()));
+    std::byte* const bytes = memory.file.Grow(reader.size());
+    RETURN_IF_ERROR(reader.ReadAll(bytes, reader.size()));
+    return std::string_view(reinterpret_cast<const char*>(bytes), reader.size());
+  }
 
   absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory& memory,
                               const std::optional<SampleDraw>& draw) const override {
