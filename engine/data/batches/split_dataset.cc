@@ -33,6 +33,13 @@ class Subset : public Dataset {
       }
       absl::StrAppend(&array.digest, absl::StrFormat("/%016x", chosen));
     }
+    int64_t end = 0;
+    for (auto first = indices_.begin(); const int64_t samples : all_->window().files) {
+      end += samples;
+      const auto last = std::lower_bound(first, indices_.end(), end);
+      files_.push_back(last - first);
+      first = last;
+    }
     if (!all_->lengths().empty()) {
       for (const int64_t index : indices_) {
         lengths_.push_back(all_->lengths()[static_cast<size_t>(index)]);
@@ -46,13 +53,23 @@ class Subset : public Dataset {
     GYRE_CHECK(index >= 0 && index < size());
     return all_->Read(indices_[static_cast<size_t>(index)], array, memory, draw);
   }
+  absl::StatusOr<std::string_view> ReadStored(int64_t index, size_t array,
+                                              SampleMemory& memory) const override {
+    GYRE_CHECK(index >= 0 && index < size());
+    return all_->ReadStored(indices_[static_cast<size_t>(index)], array, memory);
+  }
+  ReadWindow window() const override {
+    return {.samples = all_->window().samples, .files = files_};
+  }
+  void ReadSoon(std::span<const int64_t> samples) const override {
+    std::vector<int64_t> of_all;
+    for (const int64_t sample : samples) of_all.push_back(indices_[static_cast<size_t>(sample)]);
+    all_->ReadSoon(of_all);
+  }
   std::span<const int32_t> lengths() const override { return lengths_; }
   Fit fit() const override { return all_->fit(); }
   std::string Describe(int64_t index) const override {
     return all_->Describe(indices_[static_cast<size_t>(index)]);
-  }
-  absl::StatusOr<std::string_view> PictureFile(int64_t index, SampleMemory& memory) const override {
-    return all_->PictureFile(indices_[static_cast<size_t>(index)], memory);
   }
   const std::vector<std::string>& notes() const override { return notes_; }
 
@@ -61,6 +78,7 @@ class Subset : public Dataset {
   const std::vector<int64_t> indices_;
   std::vector<DataArray> arrays_;
   std::vector<int32_t> lengths_;
+  std::vector<int64_t> files_;  // of window()
   const std::vector<std::string> notes_;
 };
 

@@ -81,6 +81,17 @@ std::string Dataset::Describe(int64_t index) const {
   return absl::StrCat(arrays()[0].file, ": sample ", index);
 }
 
+absl::StatusOr<std::string_view> Dataset::ReadStored(int64_t, size_t, SampleMemory&) const {
+  return absl::InternalError("no file is stored for a sample of this data set");
+}
+
+absl::StatusOr<std::string_view> Dataset::PictureFile(int64_t index, SampleMemory& memory) const {
+  for (size_t array = 0; array < arrays().size(); ++array) {
+    if (arrays()[array].stored == StoredAs::kPicture) return ReadStored(index, array, memory);
+  }
+  return "";
+}
+
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,
                                                      const std::string& config_file,
                                                      const NetInputs& inputs, const Fit& fit,

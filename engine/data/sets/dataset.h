@@ -19,6 +19,9 @@
 
 namespace gyre {
 
+// What is stored of a sample: its values, or the bytes of a file that they are decoded from.
+enum class StoredAs { kValues, kPicture, kMask };
+
 // An array of a data set, with an element of `shape` for each sample.
 struct DataArray {
   std::string input;   // the net input that it feeds
@@ -29,6 +32,7 @@ struct DataArray {
   // Stands for the samples in a digest of the data, where to read them all would take long, as of
   // pictures.  "": they are read.
   std::string digest = {};
+  StoredAs stored = StoredAs::kValues;
 };
 
 // Bytes that are used again and again.  They are not cleared: pages that nothing writes, as where a
@@ -52,6 +56,13 @@ struct SampleMemory {
   std::byte* For(size_t array, size_t bytes);
 };
 
+// How training reads files fast: it shuffles `samples` at a time, and reads these in the order of
+// the files' bytes.  0: any order is as fast.
+struct ReadWindow {
+  int64_t samples = 0;
+  std::span<const int64_t> files = {};  // samples of each, in the data set's order
+};
+
 // An input of the net, from which a data set may learn what is wanted of it.
 struct NetInput {
   std::string name;
@@ -72,6 +83,13 @@ class Dataset {
   // Errors: OutOfRange, and those of decoding, naming the file and the sample.
   virtual absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory& memory,
                                       const std::optional<SampleDraw>& draw) const = 0;
+  // The bytes of the file that Read decodes.  They live until `memory` reads the next ones.
+  // Precondition: arrays()[array].stored is not kValues.  Errors: as Read's.
+  virtual absl::StatusOr<std::string_view> ReadStored(int64_t index, size_t array,
+                                                      SampleMemory& memory) const;
+  virtual ReadWindow window() const { return {}; }
+  // Says that these samples will be read soon.  They ascend.
+  virtual void ReadSoon(std::span<const int64_t>) const {}
   // Samples of each sequence, if they must be read in order.  The sequences are contiguous.
   virtual std::span<const int64_t> sequences() const { return {}; }
   // Elements of each sample that are not padding.  Empty: all are.
@@ -81,9 +99,8 @@ class Dataset {
   virtual Fit fit() const { return {}; }
   // For people: where a sample is from, such as a picture's path.
   virtual std::string Describe(int64_t index) const;
-  // The bytes of a sample's picture as its file has them, in memory.file.  "": it has none.
-  // Errors: those of reading, naming the file.
-  virtual absl::StatusOr<std::string_view> PictureFile(int64_t, SampleMemory&) const { return ""; }
+  // ReadStored of the first array of pictures.  "": there is none.
+  absl::StatusOr<std::string_view> PictureFile(int64_t index, SampleMemory& memory) const;
   // For people: a line with a count for each kind of content that is left out.
   virtual const std::vector<std::string>& notes() const {
     static const std::vector<std::string> none;

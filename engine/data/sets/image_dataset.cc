@@ -36,12 +36,14 @@ class ImageDataset : public Dataset {
                        .file = name,
                        .shape = {input_.fit.height, input_.fit.width, input_.format.channels},
                        .dtype = DType::kU8,
-                       .digest = digest.Hex()});
+                       .digest = digest.Hex(),
+                       .stored = StoredAs::kPicture});
     if (index_.masks.size() > 0) {
       for (int64_t i = 0; i < index_.masks.size(); ++i) {
         digest.Add(absl::StrCat(std::string(index_.masks[i]), "\n"));
       }
       label.digest = digest.Hex();
+      label.stored = StoredAs::kMask;
     }
     label.input = data.label_input();
     label.file = std::move(name);
@@ -54,12 +56,10 @@ class ImageDataset : public Dataset {
   Fit fit() const override { return fit_; }
   const std::vector<std::string>& notes() const override { return notes_; }
   std::string Describe(int64_t index) const override { return index_.PathOf(index); }
-  absl::StatusOr<std::string_view> PictureFile(int64_t index, SampleMemory& memory) const override {
-    ASSIGN_OR_RETURN(FileReader reader, FileReader::Open(index_.PathOf(index)));
-    RETURN_IF_ERROR(CheckFitsMemory(reader.path(), reader.size()));
-    std::byte* const bytes = memory.file.Grow(reader.size());
-    RETURN_IF_ERROR(reader.ReadAll(bytes, reader.size()));
-    return std::string_view(reinterpret_cast<const char*>(bytes), reader.size());
+  absl::StatusOr<std::string_view> ReadStored(int64_t index, size_t array,
+                                              SampleMemory& memory) const override {
+    GYRE_CHECK(arrays_[array].stored != StoredAs::kValues);
+    return ReadPictureFile(PathOf(index, array), memory);
   }
 
   absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory& memory,
@@ -89,6 +89,11 @@ class ImageDataset : public Dataset {
   }
 
  private:
+  std::string PathOf(int64_t index, size_t array) const {
+    if (array == 0) return index_.PathOf(index);
+    return (fs::path(index_.folder) / index_.masks[index]).string();
+  }
+
   static absl::Status ReadPixels(const std::string& path, const PictureInput& input,
                                  const std::optional<SampleDraw>& draw, SampleMemory& memory,
                                  uint8_t* to) {
