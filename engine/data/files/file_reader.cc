@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -55,6 +56,27 @@ absl::Status FileReader::ReadAll(void* to, size_t bytes) {
   ASSIGN_OR_RETURN(const size_t read, Read(to, bytes));
   if (read < bytes) return absl::DataLossError(path_ + ": is being changed");
   return absl::OkStatus();
+}
+
+absl::Status FileReader::ReadAt(uint64_t at, void* to, size_t bytes) const {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t count =
+        pread(fd_, static_cast<char*>(to) + done, bytes - done, static_cast<off_t>(at + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
+    if (count == 0) return absl::DataLossError(path_ + ": is being changed");
+    done += static_cast<size_t>(count);
+  }
+  return absl::OkStatus();
+}
+
+void FileReader::ReadSoon(uint64_t at, uint64_t bytes) const {
+  // Linux reads no more for each call than a disk's readahead, which is 128 KiB at least.
+  constexpr uint64_t kMost = uint64_t{128} << 10;
+  for (uint64_t done = 0; done < bytes; done += kMost) {
+    posix_fadvise(fd_, static_cast<off_t>(at + done),
+                  static_cast<off_t>(std::min(kMost, bytes - done)), POSIX_FADV_WILLNEED);
+  }
 }
 
 absl::Status FileReader::Seek(uint64_t at) {

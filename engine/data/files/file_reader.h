@@ -1,6 +1,6 @@
 // file_reader.h: reads a regular file in sequence, from any offset.  Pipes, which would block, and
 // devices, which may never end, are refused unread.  The size is known before memory is allocated.
-// Used by one thread.
+// Used by one thread, but ReadAt and ReadSoon by any.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,10 @@ class FileReader {
   absl::StatusOr<size_t> Read(void* to, size_t bytes);
   // Reads exactly `bytes` bytes.  Errors: DataLoss where the file has become too short.
   absl::Status ReadAll(void* to, size_t bytes);
+  // Reads exactly `bytes` bytes from byte `at` on.  Errors: DataLoss beyond the file's end.
+  absl::Status ReadAt(uint64_t at, void* to, size_t bytes) const;
+  // Asks the system to read these bytes into its cache, and does not wait for them.
+  void ReadSoon(uint64_t at, uint64_t bytes) const;
   // The next Read begins at byte `at`.
   absl::Status Seek(uint64_t at);
 
