@@ -154,6 +154,38 @@ TEST(SampleOrderTest, BucketsAreOfLikeLength) {
   }
 }
 
+// Each epoch has each sample once.  A window has whole runs of few places, all shuffled.
+TEST(SampleOrderTest, WindowsAreOfFewPlaces) {
+  const std::vector<int64_t> files = {300, 1, 0, 77, 622};
+  for (const int64_t window : {1, 2, 64, 100, 999, 1000, 5000}) {
+    SampleOrder order = SampleOrder::Windowed(files, window, 5);
+    ASSERT_EQ(order.period(), 1000);
+    EXPECT_NE(Epoch(order, 1000, 0), Epoch(order, 1000, 1));
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      for (int64_t first = epoch * 1000; first < (epoch + 1) * 1000;) {
+        const int64_t end = order.WindowEnd(first);
+        ASSERT_GT(end, first);
+        ASSERT_LE(end - first, window);
+        ASSERT_LE(end, (epoch + 1) * 1000);
+        EXPECT_EQ(order.WindowEnd(end - 1), end);
+        std::vector<int64_t> samples;
+        for (int64_t p = first; p < end; ++p) samples.push_back(order.At(p));
+        EXPECT_TRUE(samples.size() < 30 || !std::ranges::is_sorted(samples));
+        std::ranges::sort(samples);
+        int64_t places = 1;
+        for (size_t i = 1; i < samples.size(); ++i) places += samples[i] != samples[i - 1] + 1;
+        // Blocks of a window's 1/16, those of a file about as long, and its ends.
+        EXPECT_LE(places, 16 * 2 + 2) << window;
+        first = end;
+      }
+      std::vector<int64_t> all = Epoch(order, 1000, epoch);
+      std::ranges::sort(all);
+      for (int64_t i = 0; i < 1000; ++i) ASSERT_EQ(all[static_cast<size_t>(i)], i);
+    }
+  }
+  EXPECT_EQ(SampleOrder(9, 1).WindowEnd(3), 0);
+}
+
 TEST(SampleOrderTest, DependsOnSeedAndPositionAloneInWhateverOrderAsked) {
   std::mt19937_64 random(1);
   for (uint64_t seed : {0ull, 1ull, ~0ull}) {
@@ -183,6 +215,8 @@ TEST(SampleOrderTest, IsTheSameInEveryBuild) {
   SampleOrder sequences = SampleOrder::Sequences(samples, 2, 42);
   EXPECT_THAT(Epoch(sequences, 8, 1), testing::ElementsAre(1, 6, 2, 7, 3, 4, 0, 5));
   const int32_t lengths[] = {5, 1, 4, 2, 3, 6};
+  SampleOrder windows = SampleOrder::Windowed(samples, 3, 42);
+  EXPECT_THAT(Epoch(windows, 8, 1), testing::ElementsAre(4, 6, 3, 1, 7, 5, 2, 0));
   SampleOrder buckets = SampleOrder::Bucketed(lengths, 2, 42);
   EXPECT_THAT(Epoch(buckets, 6, 1), testing::ElementsAre(0, 5, 4, 2, 1, 3));
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/data/batches/read_ahead.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/device/buffer.h"
 
@@ -38,6 +39,9 @@ class BatchLoader::Impl {
     for (const LoadedArray& loaded : options.arrays) {
       decoders_.emplace_back(dataset.arrays()[loaded.array].dtype, loaded.dtype,
                              loaded.normalization);
+    }
+    if (order_.WindowEnd(0) > 0 && options.advance > 0) {
+      ahead_.emplace(order_, options.first_position, options.count, options.advance);
     }
     for (int i = 0; i < options.workers; ++i) workers_.emplace_back([this] { Work(); });
   }
@@ -81,6 +85,7 @@ class BatchLoader::Impl {
     Batch batch = {};
     int64_t taken = 0, decoded = 0;  // samples
     std::vector<bool> begins = {};   // by sample: a contiguous row begins there
+    std::vector<int64_t> soon = {};  // samples to ask for
     int64_t failed = 0;              // the first sample that failed, if failure is an error
     absl::Status failure = {};
 
@@ -129,6 +134,7 @@ class BatchLoader::Impl {
       filling_->batch.samples[i] = order_.At(next_position_ + i);
       filling_->begins[i] = order_.BeginsAt(next_position_ + i);
     }
+    if (ahead_) filling_->soon = ahead_->Next();
     next_position_ += options_.advance;
     begun_.push_back(filling_);
     if (options_.count == 0) decoded_.notify_one();
@@ -139,6 +145,7 @@ class BatchLoader::Impl {
     std::unique_lock lock(mutex_);
     while (const std::optional<SampleRange> range = Take(lock)) {
       lock.unlock();
+      if (range->first == 0 && !range->slot->soon.empty()) dataset_.ReadSoon(range->slot->soon);
       absl::Status status;
       int64_t sample = range->first;
       for (; sample < range->last; ++sample) {
@@ -207,6 +214,7 @@ class BatchLoader::Impl {
   std::condition_variable slot_freed_, decoded_;
   SampleOrder order_;
   int64_t next_position_;  // of the next batch
+  std::optional<ReadAhead> ahead_;
   std::deque<BatchSlot*> free_;
   std::deque<BatchSlot*> begun_;  // in the order of positions
   BatchSlot* filling_ = nullptr;  // of begun_, the last

@@ -34,10 +34,18 @@ class SampleOrder {
   // Source: Khomenko et al. 2016, arXiv:1708.05604, section 3.
   static SampleOrder Bucketed(std::span<const int32_t> lengths, int64_t batch, uint64_t seed);
 
+  // Permutations that read files about in the order of their bytes.  `files` has the samples of
+  // each.  Files are cut into blocks, of some to a window.  An epoch shuffles the blocks, then the
+  // samples within windows of at most `window` of them.
+  // Preconditions: there is a sample, window >= 1.
+  static SampleOrder Windowed(std::span<const int64_t> files, int64_t window, uint64_t seed);
+
   // Positions of an epoch.
   int64_t period() const { return period_; }
   // The sample at a position >= 0.  Caches the permutation of one epoch.  Not thread-safe.
   int64_t At(int64_t position);
+  // The position at which the window of `position` ends.  0: there are no windows.
+  int64_t WindowEnd(int64_t position) const;
   // Whether a contiguous row begins, or starts again, at a position.
   bool BeginsAt(int64_t position) const {
     return rows_ > 0 && samples_.empty() && position / rows_ % (period_ / rows_) == 0;
@@ -48,6 +56,8 @@ class SampleOrder {
   void Permute(int64_t epoch);
   void Schedule(int64_t epoch);
   void SortByLength(int64_t epoch);
+  void PermuteBlocks(int64_t epoch);
+  int64_t FirstOfWindow(int64_t window) const;
 
   int64_t period_;
   int64_t rows_;  // 0: permutations
@@ -55,7 +65,9 @@ class SampleOrder {
   std::vector<int64_t> samples_;  // of each sequence
   std::vector<int32_t> lengths_;  // of each sample, for Bucketed
   int64_t batch_ = 1;
-  int64_t epoch_ = -1;  // of permutation_
+  std::vector<int64_t> blocks_;  // the first sample of each, for Windowed
+  int64_t windows_ = 0;          // of an epoch
+  int64_t epoch_ = -1;           // of permutation_
   std::vector<int64_t> permutation_;
 };
 

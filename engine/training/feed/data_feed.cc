@@ -151,6 +151,9 @@ SampleOrder OrderOf(const Dataset& dataset, bool train, bool contiguous, bool bu
                                        : SampleOrder::Sequences(dataset.sequences(), rows, seed);
   }
   if (!train) return SampleOrder::Contiguous(dataset.size(), 1);
+  if (const ReadWindow window = dataset.window(); window.samples > 0) {
+    return SampleOrder::Windowed(window.files, window.samples, seed);
+  }
   return bucketed ? SampleOrder::Bucketed(dataset.lengths(), batch, seed)
                   : SampleOrder(dataset.size(), seed);
 }
