@@ -193,6 +193,9 @@ constexpr FieldRange kRanges[] = {
     {"data.train.table.length", FieldRange::kAtLeast, 1},
     {"data.train.table.words", FieldRange::kAtLeast, 2},
     {"data.train.table.window", FieldRange::kAtLeast, 1},
+    {"data.train.records.window", FieldRange::kAtLeast, 1},
+    {"data.train.records.images.shortest", FieldRange::kAtLeast, 1},
+    {"data.train.records.images.most_pixels", FieldRange::kAtLeast, 1},
     {"optimizer.sgd.momentum", FieldRange::kAtLeast, 0, 1},
     {"optimizer.adam.beta1", FieldRange::kAtLeast, 0, 1},
     {"optimizer.adam.beta2", FieldRange::kAtLeast, 0, 1},
@@ -303,11 +306,40 @@ absl::Status ValidateSeries(const DatasetConfig& data, absl::string_view label,
   return absl::OkStatus();
 }
 
+// Shards, which have the pictures and the inputs that these feed.
+absl::Status ValidateRecords(const RecordsConfig& records, absl::string_view label,
+                             DataConfig::Order order, const SourceMap& source) {
+  const auto error = [&](const Message& at, const char* field, int index, absl::string_view name,
+                         absl::string_view what) {
+    return Error(source.Where(at, field, index), "",
+                 absl::StrCat(label, ".records.", name, ": ", what));
+  };
+  if (records.file_size() == 0) {
+    return Error(source.Where(records), "",
+                 absl::StrCat("missing ", label, ".records.file; write file: \"train-*.rec\""));
+  }
+  for (int i = 0; i < records.file_size(); ++i) {
+    if (records.file(i).empty()) return error(records, "file", i, "file", "is empty");
+  }
+  const ImagesConfig& images = records.images();
+  for (const auto& [field, has] :
+       {std::pair("folder", images.has_folder()), std::pair("list", images.has_list()),
+        std::pair("input", images.has_input()), std::pair("label", images.has_label())}) {
+    if (!has) continue;
+    return error(images, field, -1, absl::StrCat("images.", field),
+                 "the shards have the pictures and the inputs that they feed; leave it out");
+  }
+  if (!records.has_window() || order == DataConfig::SHUFFLED) return absl::OkStatus();
+  return error(records, "window", -1, "window",
+               absl::StrCat("is of data.order: SHUFFLED, got ", DataConfig::Order_Name(order),
+                            "; leave it out"));
+}
+
 // data.test of these is read as data.train is, and says only where it lies.
 absl::Status ValidateSeriesOfTest(const DataConfig& data, const SourceMap& source) {
   const auto is_series = [](const DatasetConfig& set) {
     return set.has_text() || set.has_reviews() || set.has_shots() || set.has_images() ||
-           set.has_table();
+           set.has_table() || set.has_records();
   };
   if (!data.has_test() || (!is_series(data.train()) && !is_series(data.test()))) {
     return absl::OkStatus();
@@ -338,6 +370,10 @@ absl::Status Validate(const DataConfig& data, const SourceMap& source) {
        {std::pair(&data.train(), "data.train"), std::pair(&data.test(), "data.test")}) {
     if (absl::Status status = Validate(*set, label, source); !status.ok()) return status;
     if (absl::Status status = ValidateSeries(*set, label, source); !status.ok()) return status;
+    if (set->has_records()) {
+      absl::Status status = ValidateRecords(set->records(), label, data.order(), source);
+      if (!status.ok()) return status;
+    }
     if (!set->has_table()) continue;
     if (absl::Status status = ValidateTable(set->table(), label, source); !status.ok())
       return status;

@@ -224,6 +224,30 @@ TEST(TrainerText, Tables) {
   EXPECT_NE(error(file + "text: ['x', 'y'] length: 3", bucketed), "");
 }
 
+TEST(TrainerText, Records) {
+  const auto error = [](const std::string& records, const std::string& more = "") {
+    return ErrorOf(Text(1, "data { train { records { " + records + " } } " + more + " }"));
+  };
+  EXPECT_EQ(error("file: 'a' window: 10 images { fit: STRETCH }", "test { records { file: 'b' } }"),
+            "");
+  EXPECT_EQ(error("window: 10"),
+            "t:2:26: missing data.train.records.file; write file: \"train-*.rec\"");
+  EXPECT_EQ(error("file: ['a', '']"), "t:2:34: data.train.records.file: is empty");
+  EXPECT_EQ(error("file: 'a' window: 0"), "t:2:36: data.train.records.window must be >= 1, got 0");
+  for (const std::string field : {"folder", "list", "input", "label"}) {
+    EXPECT_EQ(error("file: 'a' images { " + field + ": 'x' }"),
+              "t:2:45: data.train.records.images." + field +
+                  ": the shards have the pictures and the inputs that they feed; leave it out");
+  }
+  EXPECT_EQ(error("file: 'a' window: 9", "order: CONTIGUOUS"),
+            "t:2:36: data.train.records.window: is of data.order: SHUFFLED, got CONTIGUOUS; leave "
+            "it out");
+  EXPECT_EQ(error("file: 'a'", "test { records { file: 'b' window: 9 } }"),
+            "t:2:63: data.test.records.window: is as data.train has it; leave it out");
+  EXPECT_EQ(error("file: 'a'", "test { images { list: 'b' } }"),
+            "t:2:38: data.test is of images, but data.train is of records");
+}
+
 TEST(TrainerText, OutOfRange) {
   const struct {
     std::string path, value, must;

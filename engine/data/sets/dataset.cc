@@ -26,6 +26,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(const SeriesSource& source) {
   if (config.has_shots()) return OpenShots(source);
   if (config.has_images()) return OpenImages(source);
   if (config.has_table()) return OpenTable(source);
+  if (config.has_records()) return OpenRecords(source);
   auto dataset = std::make_unique<MemoryDataset>();
   const auto add = [&](const std::string& input, ArrayFile file) -> absl::Status {
     file.path = source.Resolve(file.path);

@@ -52,6 +52,9 @@ class ReusedBytes {
 struct SampleMemory {
   std::vector<ReusedBytes> samples;   // by array, of the one read last
   ReusedBytes file, pixels, resized;  // while a sample is being read
+  ReusedBytes record;                 // all bytes of a sample of records
+  uint64_t record_of = 0;             // the data set that it is of.  0: none
+  int64_t record_sample = 0;
 
   std::byte* For(size_t array, size_t bytes);
 };

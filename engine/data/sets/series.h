@@ -35,6 +35,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenReviews(const SeriesSource& source)
 absl::StatusOr<std::unique_ptr<Dataset>> OpenShots(const SeriesSource& source);
 absl::StatusOr<std::unique_ptr<Dataset>> OpenImages(const SeriesSource& source);
 absl::StatusOr<std::unique_ptr<Dataset>> OpenTable(const SeriesSource& source);
+absl::StatusOr<std::unique_ptr<Dataset>> OpenRecords(const SeriesSource& source);
 
 // A label that losses and metrics are told to ignore.
 inline constexpr int32_t kIgnored = -1;

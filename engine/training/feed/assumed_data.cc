@@ -46,7 +46,8 @@ absl::StatusOr<RunData> AssumeData(const Parsed<TrainerConfig>& trainer,
   const TrainerConfig& config = *trainer.message;
   const auto assume = [&](const DatasetConfig& like, int64_t size) {
     return std::make_unique<AssumedDataset>(
-        *net.message, like.has_idx() || like.has_images() ? DType::kU8 : DType::kF32, size);
+        *net.message,
+        like.has_idx() || like.has_images() || like.has_records() ? DType::kU8 : DType::kF32, size);
   };
   RunData data;
   data.assumed = true;
