@@ -1,0 +1,185 @@
+#include "tools/records/pack_records.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/data/batches/sample_order.h"
+#include "engine/data/files/atomic_file.h"
+#include "engine/data/pictures/picture.h"
+#include "engine/data/records/record_shard.h"
+#include "engine/data/records/shard_writer.h"
+#include "engine/runtime/check.h"
+#include "tools/records/shard_threads.h"
+
+namespace gyre {
+namespace {
+
+// Sizes of so many files tell that of all within some per cent.
+constexpr int64_t kSized = 1000;
+
+// The arrays of a sample as they are packed.
+class PackedSample {
+ public:
+  PackedSample(const Dataset& dataset, const PackOptions& options)
+      : dataset_(dataset), options_(options), memories_(dataset.arrays().size()) {}
+
+  // Valid until the next.
+  absl::StatusOr<std::span<const std::string_view>> Read(int64_t index) {
+    arrays_.clear();
+    for (size_t array = 0; array < memories_.size(); ++array) {
+      if (dataset_.arrays()[array].stored == StoredAs::kValues || options_.raw) {
+        ASSIGN_OR_RETURN(const Tensor values, dataset_.Read(index, array, memories_[array], {}));
+        arrays_.emplace_back(static_cast<const char*>(values.data), values.bytes());
+        continue;
+      }
+      ASSIGN_OR_RETURN(const std::string_view file,
+                       dataset_.ReadStored(index, array, memories_[array]));
+      const auto header = ReadPictureHeader(file, options_.most_pixels);
+      if (!header.ok()) {
+        return absl::Status(header.status().code(), absl::StrCat(dataset_.Describe(index), ": ",
+                                                                 header.status().message()));
+      }
+      arrays_.push_back(file);
+    }
+    return std::span<const std::string_view>(arrays_);
+  }
+
+ private:
+  const Dataset& dataset_;
+  const PackOptions& options_;
+  std::vector<SampleMemory> memories_;  // by array
+  std::vector<std::string_view> arrays_;
+};
+
+RecordSet::Array ArrayOf(const DataArray& array, bool values, const std::string& order) {
+  RecordSet::Array packed;
+  packed.set_input(array.input);
+  packed.set_reset(array.reset);
+  // That of the source, so that the same samples in the same order are the same data.
+  if (!array.digest.empty()) packed.set_digest(array.digest + order);
+  if (!values) {
+    packed.set_content(array.stored == StoredAs::kMask ? RecordSet::Array::MASK
+                                                       : RecordSet::Array::PICTURE);
+    return packed;
+  }
+  packed.set_content(RecordSet::Array::VALUES);
+  packed.set_dtype(std::string(DTypeName(array.dtype)));
+  for (const int64_t extent : array.shape.dims()) packed.add_dims(extent);
+  return packed;
+}
+
+// Bytes of all samples, about.
+absl::StatusOr<double> BytesOf(const Dataset& dataset, PackedSample& sample, Sha256Digest& digest) {
+  const int64_t sized = std::min(kSized, dataset.size());
+  double bytes = 0;
+  for (int64_t i = 0; i < sized; ++i) {
+    ASSIGN_OR_RETURN(const auto arrays, sample.Read(i * dataset.size() / sized));
+    for (const std::string_view array : arrays) {
+      bytes += static_cast<double>(array.size());
+      digest.Add(absl::StrCat(array.size(), " "));
+    }
+  }
+  return bytes / static_cast<double>(sized) * static_cast<double>(dataset.size());
+}
+
+}  // namespace
+
+absl::StatusOr<RecordSet> PlanRecords(const Dataset& dataset, const std::string& name,
+                                      const PackOptions& options) {
+  if (!dataset.sequences().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data.", name,
+        ": samples that continue one another cannot be packed; train on the shots' files"));
+  }
+  RecordSet set;
+  set.set_name(name);
+  set.set_samples(dataset.size());
+  set.set_lengths(!dataset.lengths().empty());
+  for (const auto& [file, text] : dataset.fit()) {
+    RecordSet::Text& added = *set.add_fit();
+    added.set_name(file);
+    added.set_text(text);
+  }
+  const std::string order = options.shuffled ? absl::StrCat("/shuffled ", options.seed) : "";
+  for (const DataArray& array : dataset.arrays()) {
+    const bool values = array.stored == StoredAs::kValues || options.raw;
+    const bool fits =
+        values && array.shape.elements() == 1 && SizeOf(array.dtype) <= sizeof(ShardEntry::indexed);
+    if (fits && (!set.has_indexed() || array.input == options.label_input)) {
+      set.set_indexed(set.array_size());
+    }
+    *set.add_array() = ArrayOf(array, values, order);
+  }
+  // Values that no digest stands for are in it.
+  Sha256Digest digest;
+  digest.Add(absl::StrCat(set.SerializeAsString(), order, options.raw ? " raw " : " "));
+  PackedSample sample(dataset, options);
+  ASSIGN_OR_RETURN(const double bytes, BytesOf(dataset, sample, digest));
+  SampleMemory memory;
+  for (size_t array = 0; array < dataset.arrays().size(); ++array) {
+    if (!dataset.arrays()[array].digest.empty()) continue;
+    for (int64_t i = 0; i < dataset.size(); ++i) {
+      ASSIGN_OR_RETURN(const Tensor values, dataset.Read(i, array, memory, {}));
+      digest.Add({static_cast<const char*>(values.data), values.bytes()});
+    }
+  }
+  const double shards = std::ceil(bytes / static_cast<double>(options.shard_bytes));
+  if (shards > kMostShards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--shard_bytes=", options.shard_bytes, ": expected at most ", kMostShards,
+                     " shards, got ", static_cast<int64_t>(shards), " for data.", name));
+  }
+  set.set_shards(std::clamp<int64_t>(static_cast<int64_t>(shards), 1, dataset.size()));
+  set.set_digest(digest.Hex());
+  return set;
+}
+
+absl::StatusOr<int64_t> PackRecords(const Dataset& dataset, const RecordSet& set,
+                                    const PackOptions& options, Progress& progress) {
+  SampleOrder order = options.shuffled ? SampleOrder(dataset.size(), options.seed)
+                                       : SampleOrder::Contiguous(dataset.size(), 1);
+  std::vector<int64_t> samples;
+  for (int64_t i = 0; i < dataset.size(); ++i) samples.push_back(order.At(i));
+  std::atomic<int64_t> kept = 0;
+  const auto pack = [&](int64_t number) -> absl::Status {
+    const std::string path =
+        (std::filesystem::path(options.folder) / ShardName(set, number)).string();
+    const int64_t first = number * set.samples() / set.shards();
+    const int64_t end = (number + 1) * set.samples() / set.shards();
+    ShardHeader header;
+    *header.mutable_set() = set;
+    header.set_shard(number);
+    ShardHeader found;
+    const auto shard = RecordShard::Open(path, found);
+    if (shard.ok() && found.SerializeAsString() == header.SerializeAsString() &&
+        shard->size() == end - first) {
+      ++kept;
+      progress.Add(end - first, 0);
+      return absl::OkStatus();
+    }
+    PackedSample sample(dataset, options);
+    const std::span<const int32_t> lengths = dataset.lengths();
+    return ShardWriter::Write(path, header, [&](ShardWriter& writer) -> absl::Status {
+      for (int64_t i = first; i < end; ++i) {
+        const uint64_t before = writer.bytes();
+        const int64_t index = samples[static_cast<size_t>(i)];
+        ASSIGN_OR_RETURN(const auto arrays, sample.Read(index));
+        RETURN_IF_ERROR(
+            writer.Add(arrays, lengths.empty() ? 0 : lengths[static_cast<size_t>(index)]));
+        progress.Add(1, writer.bytes() - before);
+      }
+      return absl::OkStatus();
+    });
+  };
+  RETURN_IF_ERROR(ForEachShard(set.shards(), options.threads, pack));
+  return kept;
+}
+
+}  // namespace gyre
