@@ -29,10 +29,11 @@ struct PixelChanges {
 //   lighting             one colour for all pixels
 //   erase                a window.  It is left out where ten attempts do not fit
 // Grey pictures take no saturation, hue, gray or lighting.  Alpha takes rotate, blur and erase
-// only. Preconditions: 1, 3 or 4 channels.  Extents are at most 32766 with `rotate`.  `erased` has
-// a value for each channel with `erase`, and least_aspect is from 0, excluded, to 1. Source:
-// torchvision's v2 on tensors of bytes: RandomRotation, ColorJitter, RandomGrayscale, GaussianBlur,
-// RandomErasing.  Lighting: Krizhevsky et al. 2012, section 4.1.
+// only.
+// Preconditions: 1, 3 or 4 channels.  With `erase`, `erased` has a value for each channel, and
+// least_aspect is from 0, excluded, to 1.
+// Source: torchvision's v2 on tensors of bytes: RandomRotation, ColorJitter, RandomGrayscale,
+// GaussianBlur, RandomErasing.  Lighting: Krizhevsky et al. 2012, section 4.1.
 void ChangePixels(const PixelChanges& changes, const SampleDraw& draw, int64_t height,
                   int64_t width, int channels, uint8_t* pixels);
 // Turns a mask [height, width] as its picture, by the nearest pixel.  Nothing else changes it.

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
+#include <opencv2/imgproc.hpp>
+#include <random>
 #include <set>
 
 #include "engine/data/pictures/pixels/blur.h"
@@ -300,6 +303,38 @@ TEST(Rotate, RightAngles) {
   Bytes one = {10, 20, 30};
   Rotate(45, TurnFilter::kLinear, 1, 1, 3, one.data());
   EXPECT_EQ(one, (Bytes{10, 20, 30}));
+}
+
+TEST(Rotate, HasOpenCvsBits) {
+  std::mt19937_64 random(21);
+  std::uniform_real_distribution<double> degrees(-400, 400);
+  for (int i = 0; i < 300; ++i) {
+    const int height = 1 + static_cast<int>(random() % 60),
+              width = 1 + static_cast<int>(random() % 60);
+    const int channels = std::array{1, 3, 4}[random() % 3];
+    const bool nearest = random() % 2 == 0;
+    const double angle = i % 10 == 0 ? 45. * static_cast<double>(random() % 9) : degrees(random);
+    Bytes own = RandomBytes(height * width * channels, random());
+    const cv::Mat picture(height, width, CV_8UC(channels), own.data());
+    cv::Mat expected;
+    cv::warpAffine(picture, expected,
+                   cv::getRotationMatrix2D({(width - 1) / 2.f, (height - 1) / 2.f}, angle, 1),
+                   picture.size(), nearest ? cv::INTER_NEAREST : cv::INTER_LINEAR);
+    Rotate(angle, nearest ? TurnFilter::kNearest : TurnFilter::kLinear, height, width, channels,
+           own.data());
+    ASSERT_EQ(own, Bytes(expected.datastart, expected.dataend))
+        << height << " x " << width << " x " << channels << " by " << angle << ", nearest "
+        << nearest;
+  }
+}
+
+TEST(Rotate, TurnsSidesOfAnyLength) {
+  const Bytes bytes = RandomBytes(70000, 1);
+  for (const bool wide : {false, true}) {
+    Bytes turned = bytes;
+    Rotate(180, TurnFilter::kLinear, wide ? 1 : 70000, wide ? 70000 : 1, 1, turned.data());
+    EXPECT_EQ(turned, Bytes(bytes.rbegin(), bytes.rend()));
+  }
 }
 
 TEST(Blur, HandComputed) {
