@@ -52,7 +52,7 @@ TEST_F(PictureIndexTest, AFolderIsAClass) {
               ElementsAre("Cat/1.webp", "cat/x y.jpeg", "dog/a.png", "dog/b.JPG"));
   EXPECT_THAT(index.numbers, ElementsAre(0, 1, 2, 2));
   EXPECT_EQ(index.PathOf(1), folder_ / "set/cat/x y.jpeg");
-  EXPECT_THAT(index.note, HasSubstr("3 are left out"));
+  EXPECT_THAT(index.note, HasSubstr("4 are left out (.git, ...)"));
 }
 
 TEST_F(PictureIndexTest, RefusesAFolder) {
@@ -85,19 +85,53 @@ TEST_F(PictureIndexTest, AListHasNumbersOrMasks) {
   Touch("list", "a\t1.5\t-2e3\nb\t0\t7\n");
   EXPECT_THAT(ReadPictureList(folder_ / "list", PictureLabels::kNumbers, 2)->numbers,
               ElementsAre(1.5F, -2000, 0, 7));
+  Touch("list", "b\n\na\n");
+  EXPECT_THAT(All(ReadPictureList(folder_ / "list", PictureLabels::kNone, 0)->paths),
+              ElementsAre("b", "a"));
   Touch("list", "a\tb\nb\ta\n");
   EXPECT_THAT(All(ReadPictureList(folder_ / "list", PictureLabels::kMask, 1)->masks),
               ElementsAre("b", "a"));
+}
+
+// Many files of one folder are found by listing it.
+TEST_F(PictureIndexTest, NamesTheLinesOfMissingFilesAmongMany) {
+  std::string list = "\n";
+  for (int i = 99; i >= 0; --i) {
+    const std::string name = absl::StrCat("deep/er/", i, ".png");
+    if (i != 13 && i != 77 && i != 5) Touch(name);
+    absl::StrAppend(&list, "./", name, "\tx  \r\n\n", i == 50 ? "" : name, i == 50 ? "" : "\ty\n");
+  }
+  std::filesystem::create_symlink(folder_ / "deep/er/1.png", folder_ / "deep/er/5.png");
+  std::filesystem::create_symlink(folder_ / "deep/er/none", folder_ / "deep/er/77.png");
+  EXPECT_EQ(ListError(list),
+            "@list: 4 of its files are not there: line 68: @./deep/er/77.png, line 70: "
+            "@deep/er/77.png, line 259: @./deep/er/13.png, line 261: @deep/er/13.png");
+  Touch("deep/er/13.png");
+  std::filesystem::remove(folder_ / "deep/er/77.png");
+  Touch("deep/er/77.png");
+  EXPECT_EQ(ListError(list), "");
+  const PictureIndex index = *ReadPictureList(folder_ / "list", PictureLabels::kClass, 1);
+  EXPECT_EQ(index.paths.size(), 199);
+  EXPECT_THAT(index.classes, ElementsAre("x", "y"));
+  // Among far more others, too.
+  for (int i = 0; i < 2000; ++i) Touch(absl::StrCat("deep/er/other", i));
+  EXPECT_EQ(ListError(list), "");
+  EXPECT_EQ(ListError("list \tx\n"),
+            "@list: 1 of its files is not there: line 1: @list  (its name ends with a blank)");
 }
 
 TEST_F(PictureIndexTest, RefusesAList) {
   Touch("a");
   EXPECT_EQ(ListError("\n \n"), "@list: no picture in it");
   EXPECT_EQ(ListError("a\tx\na b\n"),
-            "@list:2: expected PATH TAB LABEL, got 1 columns; a TAB divides columns");
+            "@list:2: expected PATH TAB LABEL, got 1 column; a TAB divides columns");
   EXPECT_THAT(ListError("a\tx\ty\n"), HasSubstr("got 3 columns"));
   EXPECT_THAT(ListError("a\t1\n", PictureLabels::kNumbers, 2), HasSubstr("PATH and 2 labels"));
-  EXPECT_EQ(ListError("a\t\n"), "@list:1: a label is empty");
+  EXPECT_EQ(ListError("a\t \n"), "@list:1: a label is empty");
+  EXPECT_THAT(ListError("a\t\tx\n"), HasSubstr("got 3 columns"));
+  EXPECT_THAT(ListError("\ta\n"), HasSubstr("expected PATH TAB LABEL"));
+  EXPECT_THAT(ListError("a\tx\n", PictureLabels::kNone, 0),
+              HasSubstr("expected PATH alone, got 2 columns"));
   EXPECT_EQ(ListError("a\tx\n", PictureLabels::kNumbers), "@list:1: expected a number, got \"x\"");
   EXPECT_THAT(ListError("a\tinf\n", PictureLabels::kNumbers), HasSubstr("got \"inf\""));
   EXPECT_EQ(ListError("a\t1\nno\t1\nnone\t2\n"),

@@ -19,6 +19,11 @@ class StringList {
     bytes_.append(text);
     ends_.push_back(bytes_.size());
   }
+  // Memory that is never written is not taken, unlike that of growing.
+  void Reserve(size_t bytes, int64_t count) {
+    bytes_.reserve(bytes);
+    ends_.reserve(static_cast<size_t>(count));
+  }
   int64_t size() const { return static_cast<int64_t>(ends_.size()); }
   std::string_view operator[](int64_t i) const {
     const size_t first = i == 0 ? 0 : ends_[static_cast<size_t>(i) - 1];
@@ -31,7 +36,7 @@ class StringList {
 };
 
 // What the labels of pictures are.
-enum class PictureLabels { kClass, kNumbers, kMask };
+enum class PictureLabels { kNone, kClass, kNumbers, kMask };
 
 struct PictureIndex {
   std::string folder;  // that paths are relative to
@@ -51,9 +56,9 @@ struct PictureIndex {
 // pictures, or a class whose name has several lines.
 absl::StatusOr<PictureIndex> ReadPictureFolder(const std::string& folder);
 
-// Reads lines PATH TAB LABEL, with `count` labels each.  Paths are absolute or relative to the
-// list's folder.  Empty lines are left out, and a class may have any name.
-// Errors, with the line: InvalidArgument for a line of other columns, or a label that is no number.
+// Reads lines PATH TAB LABEL, with `count` labels each, 0 for kNone.  Paths are absolute or
+// relative to the list's folder.  Blank lines are left out, and blanks around a label. Errors,
+// with the line: InvalidArgument for a line of other columns, or a label that is no number.
 // NotFound for files that are not there: the number of them, and the first ones.
 absl::StatusOr<PictureIndex> ReadPictureList(const std::string& list, PictureLabels labels,
                                              int64_t count);
