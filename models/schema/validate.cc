@@ -16,12 +16,13 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "models/schema/describe.h"
-#include "models/schema/validate_table.h"
+#include "models/schema/validate_sources.h"
 
 namespace gyre {
 namespace {
@@ -255,141 +256,40 @@ absl::Status Check(const FieldRange& range, const Message& root, const SourceMap
                absl::StrCat(range.path, " must be ", must, ", got ", got));
 }
 
-// A data set of arrays: what each needs, and that no two feed one input.
-absl::Status Validate(const DatasetConfig& data, absl::string_view label, const SourceMap& source) {
-  if (!data.has_arrays()) return absl::OkStatus();
-  const ArraysConfig& arrays = data.arrays();
-  const auto missing = [&](const Message& message, absl::string_view what) {
-    return Error(source.Where(message), "",
-                 absl::StrCat("missing ", label, ".arrays.", what,
-                              "; write array { input: \"image\" file: \"images.npy\" }"));
-  };
-  if (arrays.array_size() == 0) return missing(arrays, "array");
-  std::set<std::string> inputs;
-  for (const ArrayConfig& array : arrays.array()) {
-    if (array.input().empty()) return missing(array, "array.input");
-    if (array.file().empty()) return missing(array, "array.file");
-    if (inputs.insert(array.input()).second) continue;
-    return Error(source.Where(array, "input"), "",
-                 absl::StrCat(label, ".arrays: two arrays feed \"", array.input(), "\""));
+constexpr absl::string_view kOfTrain = "data.train.", kOfTest = "data.test.";
+
+// Rows of the tables for a source beside data.train or data.test, `prefix`: as for that.
+template <typename Row>
+absl::Status CheckBeside(Row row, absl::string_view prefix, const DatasetConfig& set,
+                         const SourceMap& source) {
+  if (!absl::StartsWith(row.path, prefix)) return absl::OkStatus();
+  row.path.remove_prefix(prefix.size());
+  for (const DatasetConfig& beside : set.beside()) {
+    if (absl::Status status = Check(row, beside, source); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-// Where text, reviews, images and shots lie; what signals they have.
-absl::Status ValidateSeries(const DatasetConfig& data, absl::string_view label,
-                            const SourceMap& source) {
-  const auto missing = [&](const Message& message, absl::string_view what) {
-    return Error(source.Where(message), "", absl::StrCat("missing ", label, ".", what));
-  };
-  if (data.has_text() && data.text().file_size() == 0) {
-    return missing(data.text(), "text.file; write file: \"text.txt\"");
-  }
-  if (data.text().has_words() && data.text().unit() != TextConfig::WORD) {
-    return Error(source.Where(data.text(), "words"), "",
-                 absl::StrCat(label,
-                              ".text.words: is of unit: WORD, but the unit is CHARACTER, "
-                              "all of which are known; leave it out, or write unit: WORD"));
-  }
-  if (data.has_reviews() && data.reviews().has_folder() == data.reviews().has_file()) {
-    return Error(source.Where(data.reviews()), "",
-                 absl::StrCat(label, ".reviews: write one of folder and file"));
-  }
-  if (data.has_images() && data.images().has_folder() == data.images().has_list()) {
-    return Error(source.Where(data.images()), "",
-                 absl::StrCat(label, ".images: write one of folder and list"));
-  }
-  if (data.has_shots() && label == "data.train" &&
-      data.shots().signal_size() + data.shots().profile_size() == 0) {
-    return missing(data.shots(), "shots.signal; write signal: [\"current\", \"density\"]");
-  }
-  return absl::OkStatus();
-}
-
-// Shards, which have the pictures and the inputs that these feed.
-absl::Status ValidateRecords(const RecordsConfig& records, absl::string_view label,
-                             DataConfig::Order order, const SourceMap& source) {
-  const auto error = [&](const Message& at, const char* field, int index, absl::string_view name,
-                         absl::string_view what) {
-    return Error(source.Where(at, field, index), "",
-                 absl::StrCat(label, ".records.", name, ": ", what));
-  };
-  if (records.file_size() == 0) {
-    return Error(source.Where(records), "",
-                 absl::StrCat("missing ", label, ".records.file; write file: \"train-*.rec\""));
-  }
-  for (int i = 0; i < records.file_size(); ++i) {
-    if (records.file(i).empty()) return error(records, "file", i, "file", "is empty");
-  }
-  const ImagesConfig& images = records.images();
-  for (const auto& [field, has] :
-       {std::pair("folder", images.has_folder()), std::pair("list", images.has_list()),
-        std::pair("input", images.has_input()), std::pair("label", images.has_label())}) {
-    if (!has) continue;
-    return error(images, field, -1, absl::StrCat("images.", field),
-                 "the shards have the pictures and the inputs that they feed; leave it out");
-  }
-  if (!records.has_window() || order == DataConfig::SHUFFLED) return absl::OkStatus();
-  return error(records, "window", -1, "window",
-               absl::StrCat("is of data.order: SHUFFLED, got ", DataConfig::Order_Name(order),
-                            "; leave it out"));
-}
-
-// data.test of these is read as data.train is, and says only where it lies.
-absl::Status ValidateSeriesOfTest(const DataConfig& data, const SourceMap& source) {
-  const auto is_series = [](const DatasetConfig& set) {
-    return set.has_text() || set.has_reviews() || set.has_shots() || set.has_images() ||
-           set.has_table() || set.has_records();
-  };
-  if (!data.has_test() || (!is_series(data.train()) && !is_series(data.test()))) {
-    return absl::OkStatus();
-  }
-  const OneofDescriptor& kinds = *DatasetConfig::descriptor()->FindOneofByName("source");
-  const Reflection& reflection = *DatasetConfig::GetReflection();
-  const FieldDescriptor* train = reflection.GetOneofFieldDescriptor(data.train(), &kinds);
-  const FieldDescriptor* test = reflection.GetOneofFieldDescriptor(data.test(), &kinds);
-  if (train != test) {
-    return Error(
-        source.Where(data, "test"), "",
-        absl::StrCat("data.test is of ", test->name(), ", but data.train is of ", train->name()));
-  }
-  const Message& set = reflection.GetMessage(data.test(), test);
-  std::vector<const FieldDescriptor*> fields;
-  set.GetReflection()->ListFields(set, &fields);
-  for (const FieldDescriptor* field : fields) {
-    if (field->name() == "file" || field->name() == "folder" || field->name() == "list") continue;
-    return Error(source.Where(set, field->name()), "",
-                 absl::StrCat("data.test.", test->name(), ".", field->name(),
-                              ": is as data.train has it; leave it out"));
-  }
-  return absl::OkStatus();
+// Whether one of data.train's sources is such a one.
+bool AnySource(const DataConfig& data, bool (*is)(const DatasetConfig&)) {
+  return is(data.train()) || std::ranges::any_of(data.train().beside(), is);
 }
 
 absl::Status Validate(const DataConfig& data, const SourceMap& source) {
-  for (const auto& [set, label] :
-       {std::pair(&data.train(), "data.train"), std::pair(&data.test(), "data.test")}) {
-    if (absl::Status status = Validate(*set, label, source); !status.ok()) return status;
-    if (absl::Status status = ValidateSeries(*set, label, source); !status.ok()) return status;
-    if (set->has_records()) {
-      absl::Status status = ValidateRecords(set->records(), label, data.order(), source);
-      if (!status.ok()) return status;
-    }
-    if (!set->has_table()) continue;
-    if (absl::Status status = ValidateTable(set->table(), label, source); !status.ok())
-      return status;
-  }
-  if (absl::Status status = ValidateSeriesOfTest(data, source); !status.ok()) return status;
+  if (absl::Status status = ValidateSources(data, source); !status.ok()) return status;
   if (data.has_split() && data.has_test()) {
     return Error(source.Where(data, "split"), "",
                  "data.split makes test data of data.train, but there is data.test; leave one out");
   }
-  if (data.has_split() &&
-      (data.train().has_text() || data.train().has_reviews() || data.train().has_shots())) {
+  if (data.has_split() && AnySource(data, [](const DatasetConfig& set) {
+        return set.has_text() || set.has_reviews() || set.has_shots();
+      })) {
     return Error(source.Where(data, "split"), "",
                  "data.split is of arrays, images and tables; write data.test");
   }
-  if (data.order() == DataConfig::BUCKETED && !data.train().has_reviews() &&
-      data.train().table().text_size() != 1) {
+  if (data.order() == DataConfig::BUCKETED && !AnySource(data, [](const DatasetConfig& set) {
+        return set.has_reviews() || set.table().text_size() == 1;
+      })) {
     return Error(source.Where(data, "order"), "",
                  "data.order: BUCKETED is of texts with lengths, which data.train.reviews has");
   }
@@ -505,10 +405,15 @@ absl::Status Validate(const NetConfig& net, const SourceMap& source) {
 absl::Status Validate(const TrainerConfig& trainer, const SourceMap& source) {
   if (absl::Status status = CheckFiniteFields(trainer, source, ""); !status.ok()) return status;
   for (const Required& required : kRequired) {
-    if (absl::Status status = Check(required, trainer, source); !status.ok()) return status;
+    absl::Status status = Check(required, trainer, source);
+    if (status.ok()) status = CheckBeside(required, kOfTrain, trainer.data().train(), source);
+    if (status.ok()) status = CheckBeside(required, kOfTest, trainer.data().test(), source);
+    if (!status.ok()) return status;
   }
   for (const FieldRange& range : kRanges) {
-    if (absl::Status status = Check(range, trainer, source); !status.ok()) return status;
+    absl::Status status = Check(range, trainer, source);
+    if (status.ok()) status = CheckBeside(range, kOfTrain, trainer.data().train(), source);
+    if (!status.ok()) return status;
   }
   return Validate(trainer.data(), source);
 }

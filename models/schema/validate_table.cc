@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace gyre {
@@ -132,7 +133,7 @@ absl::Status ValidateTable(const TableConfig& table, absl::string_view label,
                            const SourceMap& source) {
   const TableCheck check(table, label, source);
   absl::Status status = check.Files();
-  if (!status.ok() || label != "data.train") return status;
+  if (!status.ok() || !absl::StartsWith(label, "data.train")) return status;
   status = check.Columns();
   if (status.ok()) status = check.Cells();
   if (status.ok()) status = check.Samples();

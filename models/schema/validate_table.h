@@ -8,7 +8,7 @@
 
 namespace gyre {
 
-// `label` is "data.train" or "data.test".  A test's table is only checked for its files.
+// `label` is "data.train", "data.test", or one beside it.  A test's table is only checked for its files.
 // Errors: InvalidArgument for the first mistake, with its position.
 absl::Status ValidateTable(const TableConfig& table, absl::string_view label,
                            const SourceMap& source);

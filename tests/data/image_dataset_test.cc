@@ -1,19 +1,13 @@
 // Data sets of pictures.  What a file's pixels become is tested in tests/data/pictures.
 
 #include <gmock/gmock.h>
-#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <random>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "engine/data/batches/batch_loader.h"
-#include "engine/data/pictures/encode.h"
-#include "engine/data/sets/dataset.h"
-#include "tests/data/read_sample.h"
-#include "tests/data/temp_folder.h"
+#include "tests/data/image_fixture.h"
 
 namespace gyre {
 namespace {
@@ -24,52 +18,7 @@ using testing::HasSubstr;
 
 constexpr char kFolder[] = "train { images { folder: 'set' fit: AS_IS } }";
 
-class ImageDatasetTest : public testing::Test {
- protected:
-  // The net's inputs.
-  NetInputs inputs_ = {{.name = "image", .dims = {4, 6, 3}}, {.name = "label", .label = true}};
-  TempFolder folder_;
-  std::mt19937 random_{7};
-
-  std::vector<uint8_t> RandomPixels(size_t count) {
-    std::vector<uint8_t> pixels(count);
-    for (uint8_t& pixel : pixels) pixel = static_cast<uint8_t>(random_());
-    return pixels;
-  }
-  void Write(const std::string& name, const std::string& bytes) const {
-    std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
-    WriteBytes(folder_ / name, bytes);
-  }
-  // Writes a PNG of random pixels, which it returns.
-  std::vector<uint8_t> Picture(const std::string& name, int64_t height = 4, int64_t width = 6,
-                               int channels = 3) {
-    std::vector<uint8_t> pixels = RandomPixels(static_cast<size_t>(height * width * channels));
-    Write(name, *PngOf({height, width, channels, pixels.data()}));
-    return pixels;
-  }
-  absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& text, bool train = true,
-                                                const Fit& fit = {}) const {
-    DataConfig config;
-    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
-    return OpenDataset(config, train, folder_ / "trainer", inputs_, fit);
-  }
-  std::string Error(const absl::Status& status) const {
-    return absl::StrReplaceAll(std::string(status.message()), {{folder_.path() + "/", "@"}});
-  }
-  std::string Error(const std::string& text, bool train = true, const Fit& fit = {}) const {
-    return Error(Open(text, train, fit).status());
-  }
-};
-
-std::vector<uint8_t> PixelsOf(const Dataset& dataset, int64_t index) {
-  const Tensor sample = *ReadSample(dataset, index, 0);
-  return {sample.as<uint8_t>(), sample.as<uint8_t>() + sample.elements()};
-}
-int32_t LabelOf(const Dataset& dataset, int64_t index) {
-  return *ReadSample(dataset, index, 1)->as<int32_t>();
-}
-
-TEST_F(ImageDatasetTest, AFolderGivesClassesAndPixels) {
+TEST_F(Images, AFolderGivesClassesAndPixels) {
   const auto b = Picture("set/b/1.png"), a = Picture("set/a/2.png"), c = Picture("set/a/1.png");
   const auto data = *Open(kFolder);
   ASSERT_EQ(data->size(), 3);
@@ -84,7 +33,7 @@ TEST_F(ImageDatasetTest, AFolderGivesClassesAndPixels) {
 }
 
 // The classes are those trained on, whatever of them are tested.
-TEST_F(ImageDatasetTest, TestPicturesAreNumberedByTheFit) {
+TEST_F(Images, TestPicturesAreNumberedByTheFit) {
   Picture("set/a/1.png");
   Picture("set/b/1.png");
   Picture("test/b/1.png");
@@ -96,7 +45,7 @@ TEST_F(ImageDatasetTest, TestPicturesAreNumberedByTheFit) {
   EXPECT_EQ(Error(both, false), "@test: has class \"z\", but those trained on are \"a\", \"b\"");
 }
 
-TEST_F(ImageDatasetTest, AListKeepsItsOrderAndItsNumbers) {
+TEST_F(Images, AListKeepsItsOrderAndItsNumbers) {
   const auto a = Picture("a.png"), b = Picture("b.png");
   Write("list", "b.png\t7\na.png\t0\n");
   const auto data = *Open("train { images { list: 'list' fit: AS_IS } }");
@@ -110,7 +59,7 @@ TEST_F(ImageDatasetTest, AListKeepsItsOrderAndItsNumbers) {
   EXPECT_EQ(LabelOf(*named, 0), 1);
 }
 
-TEST_F(ImageDatasetTest, LabelsAreWhatTheNetWants) {
+TEST_F(Images, LabelsAreWhatTheNetWants) {
   Picture("a.png");
   Write("list", "a.png\t1.5\t-2\n");
   inputs_[1] = {.name = "label", .dims = {2}};
@@ -131,7 +80,7 @@ TEST_F(ImageDatasetTest, LabelsAreWhatTheNetWants) {
   EXPECT_THAT(mask, ElementsAreArray(got, 24));
 }
 
-TEST_F(ImageDatasetTest, ALetterboxHasABorder) {
+TEST_F(Images, ALetterboxHasABorder) {
   Write("set/a/1.png", *PngOf({2, 6, 3, std::vector<uint8_t>(36, 200).data()}));
   Picture("set/b/1.png");
   const auto data =
@@ -147,7 +96,7 @@ TEST_F(ImageDatasetTest, ALetterboxHasABorder) {
 }
 
 // The same bits by any number of workers, and another window at another position.
-TEST_F(ImageDatasetTest, WorkersChangeNothing) {
+TEST_F(Images, WorkersChangeNothing) {
   for (int i = 0; i < 7; ++i) {
     Picture(absl::StrCat("set/", i % 2, "/", i, ".png"), 5 + 3 * i, 9 + 2 * i);
   }
@@ -182,7 +131,7 @@ TEST_F(ImageDatasetTest, WorkersChangeNothing) {
   EXPECT_NE(read(0), read(1));
 }
 
-TEST_F(ImageDatasetTest, NamesTheFileThatCannotBeRead) {
+TEST_F(Images, NamesTheFileThatCannotBeRead) {
   Picture("set/a/1.png");
   Picture("set/b/1.png", 4, 7);
   const auto data = *Open(kFolder);
@@ -198,7 +147,7 @@ TEST_F(ImageDatasetTest, NamesTheFileThatCannotBeRead) {
   EXPECT_THAT(Error(ReadSample(*small, 0, 0).status()), HasSubstr("23"));
 }
 
-TEST_F(ImageDatasetTest, RefusesWhatTheNetDoesNotTake) {
+TEST_F(Images, RefusesWhatTheNetDoesNotTake) {
   Picture("set/a/1.png");
   EXPECT_THAT(Error(kFolder), HasSubstr("@set/a/1.png and all others are of class \"a\""));
   Picture("set/b/1.png");

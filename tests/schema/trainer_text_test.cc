@@ -71,7 +71,8 @@ TEST(TrainerText, Missing) {
        "t:2:1: missing data.train; write data { train { idx { images: \"...\" labels: "
        "\"...\" } } }"},
       {1, "data { train { } }",
-       "t:2:8: missing one of idx, arrays, text, reviews, shots, images, table; write data { train "
+       "t:2:8: missing one of idx, arrays, text, reviews, shots, images, table, records; write "
+       "data { train "
        "{ idx { "
        "images: \"...\" labels: "
        "\"...\" } } "
@@ -81,7 +82,8 @@ TEST(TrainerText, Missing) {
       {1, "data { train { idx { images: 'i' labels: '' } } }",
        "t:2:34: data.train.idx.labels is empty; write labels: \"train-labels-idx1-ubyte.gz\""},
       {1, "data { train { idx { images: 'i' labels: 'l' } } test { } }",
-       "t:2:50: missing one of idx, arrays, text, reviews, shots, images, table; write test { idx "
+       "t:2:50: missing one of idx, arrays, text, reviews, shots, images, table, records; write "
+       "test { idx "
        "{ images: "
        "\"...\" labels: \"...\" } "
        "}"},
@@ -160,6 +162,39 @@ TEST(TrainerText, Sequences) {
        "t:2:59: data.train.shots.warning must be > 0, got 0"},
       {"train { shots { folder: 'a' signal: 'ip' length: 4 warning: 1 clip: 0 } }",
        "t:2:70: data.train.shots.clip must be > 0, got 0"},
+  };
+  for (const auto& c : cases) EXPECT_EQ(ErrorOf(Text(1, "data { " + c.data + " }")), c.error);
+}
+
+TEST(TrainerText, SourcesSideBySide) {
+  const std::string pair =
+      "train { images { list: 'a' } beside { images { list: 'b' input: 'right' } } } ";
+  const struct {
+    std::string data, error;
+  } cases[] = {
+      {pair + "test { images { list: 'c' } beside { images { list: 'd' } } }", ""},
+      {pair + "split { test: 0.1 }", ""},
+      {"train { images { list: 'a' } beside { } }",
+       "t:2:37: missing one of idx, arrays, text, reviews, shots, images, table, records; write "
+       "data { train { idx { images: \"...\" labels: \"...\" } } }"},
+      {"train { images { list: 'a' } beside { images { } } }",
+       "t:2:46: data.train.beside.images: write one of folder and list"},
+      {"train { images { list: 'a' } beside { images { list: 'b' shortest: 0 } } }",
+       "t:2:65: images.shortest must be >= 1, got 0"},
+      {"train { images { list: 'a' } beside { text { file: 'a' } } }",
+       "t:2:46: missing text.length; write length: 64"},
+      {"train { images { list: 'a' } beside { images { list: 'b' } beside { } } }",
+       "t:2:67: data.train.beside: write this source beside the first one, not in it"},
+      {pair + "test { images { list: 'c' } }",
+       "t:2:86: data.test has 0 sources beside its first, but data.train has 1; write them in the "
+       "same order"},
+      {pair + "test { images { list: 'c' } beside { text { file: 'd' } } }",
+       "t:2:114: data.test.beside is of text, but data.train.beside is of images"},
+      {pair + "test { images { list: 'c' } beside { images { list: 'd' input: 'right' } } }",
+       "t:2:142: data.test.beside.images.input: is as data.train has it; leave it out"},
+      {"train { arrays { array { input: 'a' file: 'b' } } beside { text { file: 'a' length: 2 } } "
+       "} split { test: 0.1 }",
+       "t:2:100: data.split is of arrays, images and tables; write data.test"},
   };
   for (const auto& c : cases) EXPECT_EQ(ErrorOf(Text(1, "data { " + c.data + " }")), c.error);
 }

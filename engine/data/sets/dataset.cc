@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/data/sets/series.h"
+#include "engine/data/sets/side_by_side.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -46,6 +47,27 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(const SeriesSource& source) {
   return dataset;
 }
 
+// A source by itself.  `first`: it is the one that others are beside.
+DataConfig SourceOf(const DataConfig& data, const DatasetConfig& train, const DatasetConfig* test,
+                    bool first) {
+  DataConfig source = data;
+  *source.mutable_train() = train;
+  source.mutable_train()->clear_beside();
+  source.clear_test();
+  if (test != nullptr) {
+    *source.mutable_test() = *test;
+    source.mutable_test()->clear_beside();
+  }
+  if (train.has_images()) {
+    const ImagesConfig& images = train.images();
+    if (images.has_input()) source.set_image_input(images.input());
+    if (images.has_label() || !first) source.set_label_input(images.label());
+  } else if (train.has_table() && train.table().label_size() == 0 && data.train().beside_size()) {
+    source.set_label_input("");  // another source may have the labels
+  }
+  return source;
+}
+
 // What brings the data that `status` misses, for a trainer's file in `folder`; "" if unknown, as
 // where a path is mistyped.
 std::string Advice(const absl::Status& status, const std::string& folder) {
@@ -74,8 +96,9 @@ std::byte* ReusedBytes::Grow(size_t bytes) {
 }
 
 std::byte* SampleMemory::For(size_t array, size_t bytes) {
-  if (samples.size() <= array) samples.resize(array + 1);
-  return samples[array].Grow(bytes);
+  const size_t i = first + array;
+  if (samples.size() <= i) samples.resize(i + 1);
+  return samples[i].Grow(bytes);
 }
 
 std::string Dataset::Describe(int64_t index) const {
@@ -93,15 +116,42 @@ absl::StatusOr<std::string_view> Dataset::PictureFile(int64_t index, SampleMemor
   return "";
 }
 
+std::vector<DataConfig> SourcesOf(const DataConfig& data) {
+  const bool has_test = data.has_test();
+  std::vector<DataConfig> sources = {
+      SourceOf(data, data.train(), has_test ? &data.test() : nullptr, /*first=*/true)};
+  for (int i = 0; i < data.train().beside_size(); ++i) {
+    // Test data that are unlike are refused beforehand (Validate).
+    const bool tested = i < data.test().beside_size();
+    sources.push_back(SourceOf(data, data.train().beside(i),
+                               tested ? &data.test().beside(i) : nullptr, /*first=*/false));
+  }
+  return sources;
+}
+
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,
                                                      const std::string& config_file,
                                                      const NetInputs& inputs, const Fit& fit,
                                                      const PathOf& path_of) {
   const std::string folder = std::filesystem::path(config_file).parent_path().string();
-  auto dataset = Open({data, train, folder, inputs, fit, path_of});
-  if (!absl::IsNotFound(dataset.status())) return dataset;
-  return absl::NotFoundError(
-      absl::StrCat(dataset.status().message(), Advice(dataset.status(), folder)));
+  std::vector<std::unique_ptr<Dataset>> sources;
+  for (const DataConfig& source : SourcesOf(data)) {
+    auto dataset = Open({source, train, folder, inputs, fit, path_of, !sources.empty()});
+    if (absl::IsNotFound(dataset.status())) {
+      return absl::NotFoundError(
+          absl::StrCat(dataset.status().message(), Advice(dataset.status(), folder)));
+    }
+    RETURN_IF_ERROR(dataset.status());
+    sources.push_back(*std::move(dataset));
+  }
+  if (sources.size() == 1) return std::move(sources[0]);
+  ASSIGN_OR_RETURN(std::unique_ptr<Dataset> all, SideBySide(std::move(sources)));
+  if (data.order() == DataConfig::CONTIGUOUS && !all->sequences().empty()) {
+    return absl::InvalidArgumentError(
+        "order: CONTIGUOUS pads sequences with a blank sample, which the sources beside them do "
+        "not have; write one source");
+  }
+  return all;
 }
 
 }  // namespace gyre

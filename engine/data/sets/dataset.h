@@ -55,6 +55,7 @@ struct SampleMemory {
   ReusedBytes record;                 // all bytes of a sample of records
   uint64_t record_of = 0;             // the data set that it is of.  0: none
   int64_t record_sample = 0;
+  size_t first = 0;                   // of `samples`, for array 0 of a source beside others
 
   std::byte* For(size_t array, size_t bytes);
 };
@@ -111,14 +112,19 @@ class Dataset {
   }
 };
 
+// The configuration of each source of data.train and data.test by itself: train and test are its
+// own, without `beside`.  image_input and label_input are the inputs that it feeds, "" for none.
+std::vector<DataConfig> SourcesOf(const DataConfig& data);
+
 // Resolves the configuration's `path` of a file or folder.  `there` is where the text says.
 using PathOf = std::function<std::string(const std::string& path, const std::string& there)>;
 
-// Opens data.train or data.test.  Relative paths are relative to the folder of `config_file`.  IDX
-// images and labels feed image_input and label_input.  IDX images N,H,W have one channel.  The fit
-// is `fit` if it is not empty, else the files that data.train names, else made from the samples of
-// data.train.  `inputs` are the net's.  `path_of` may be null.
-// Errors: those of ReadArray (a missing file's says how to get it), and InvalidArgument for
+// Opens data.train or data.test, and what is beside it (SideBySide).  Relative paths are relative
+// to the folder of `config_file`.  IDX images and labels feed image_input and label_input.  IDX
+// images N,H,W have one channel.  The fit is `fit` if it is not empty, else the files that
+// data.train names, else made from the samples of data.train.  `inputs` are the net's.  `path_of`
+// may be null. Errors: those of SideBySide and ReadArray (a missing file's says how to get it), and
+// InvalidArgument for
 //   arrays  without samples or elements, or with unequal numbers of samples
 //   fits    other than data.train names
 //   files   unlike docs/data_formats.md, with line, entry or signal

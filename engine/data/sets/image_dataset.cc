@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -21,7 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kClasses[] = "classes.txt";
+// The text of a fit.  Labels beside others have one of their own.
+std::string ClassesFile(const SeriesSource& source) {
+  return source.beside ? absl::StrCat("classes_", source.data.label_input(), ".txt")
+                       : "classes.txt";
+}
 
 class ImageDataset : public Dataset {
  public:
@@ -47,7 +52,7 @@ class ImageDataset : public Dataset {
     }
     label.input = data.label_input();
     label.file = std::move(name);
-    arrays_.push_back(std::move(label));
+    if (!label.input.empty()) arrays_.push_back(std::move(label));
     if (!index_.note.empty()) notes_.push_back(index_.note);
   }
 
@@ -110,26 +115,29 @@ class ImageDataset : public Dataset {
   std::vector<std::string> notes_;
 };
 
-// The net's input that data.FIELD says pictures or labels feed.
+// The net's input that FIELD says pictures or labels feed.
 absl::StatusOr<const NetInput*> FedInputOf(const SeriesSource& source, const std::string& name,
                                            const char* field) {
   if (const NetInput* input = source.Input(name)) return input;
   std::vector<std::string> names;
   for (const NetInput& input : source.inputs) names.push_back(absl::StrCat("\"", input.name, "\""));
   return absl::InvalidArgumentError(
-      absl::StrFormat("images feed the net's input \"%s\" (data.%s), but its inputs are %s", name,
-                      field, absl::StrJoin(names, ", ")));
+      absl::StrFormat("images feed the net's input \"%s\" (%s), but its inputs are %s", name, field,
+                      absl::StrJoin(names, ", ")));
 }
 
 // What the net wants of labels.
 struct WantedLabels {
-  PictureLabels kind = PictureLabels::kClass;
+  PictureLabels kind = PictureLabels::kNone;
   DataArray array;  // shape and type
 };
 absl::StatusOr<WantedLabels> WantedLabelsOf(const SeriesSource& source, const PictureInput& input) {
-  ASSIGN_OR_RETURN(const NetInput* net,
-                   FedInputOf(source, source.data.label_input(), "label_input"));
   WantedLabels wanted;
+  if (source.data.label_input().empty()) return wanted;
+  const bool own = source.data.train().images().has_label();
+  ASSIGN_OR_RETURN(const NetInput* net, FedInputOf(source, source.data.label_input(),
+                                                   own ? "images.label" : "data.label_input"));
+  wanted.kind = PictureLabels::kClass;
   wanted.array.shape = Shape(std::span<const int64_t>(net->dims));
   wanted.array.dtype = net->label ? DType::kI32 : DType::kF32;
   if (net->label && net->dims.empty()) return wanted;
@@ -150,13 +158,25 @@ absl::StatusOr<WantedLabels> WantedLabelsOf(const SeriesSource& source, const Pi
 
 absl::StatusOr<PictureIndex> ReadIndex(const SeriesSource& source, const ImagesConfig& where,
                                        const WantedLabels& wanted) {
-  if (where.has_list()) {
-    const int64_t count =
-        wanted.kind == PictureLabels::kNumbers ? wanted.array.shape.elements() : 1;
-    return ReadPictureList(source.Resolve(where.list()), wanted.kind, count);
+  std::error_code ignored;
+  const std::string path = source.Resolve(where.has_list() ? where.list() : where.folder());
+  if (where.has_list() && fs::is_directory(path, ignored)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": is a folder; expected a list of pictures, or write folder: in place of list:"));
   }
-  if (wanted.kind == PictureLabels::kClass)
-    return ReadPictureFolder(source.Resolve(where.folder()));
+  if (where.has_folder() && fs::is_regular_file(path, ignored)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": is a file; expected a folder of classes, or write list: in place of folder:"));
+  }
+  if (where.has_list()) {
+    const int64_t count = wanted.kind == PictureLabels::kNone      ? 0
+                          : wanted.kind == PictureLabels::kNumbers ? wanted.array.shape.elements()
+                                                                   : 1;
+    return ReadPictureList(path, wanted.kind, count);
+  }
+  if (wanted.kind == PictureLabels::kNone || wanted.kind == PictureLabels::kClass) {
+    return ReadPictureFolder(path);
+  }
   return absl::InvalidArgumentError(
       "a folder a class gives one LABEL [] for each picture; other labels are in a `list`");
 }
@@ -188,12 +208,13 @@ absl::StatusOr<std::string> ClassesOf(const PictureIndex& index, bool is_list) {
 // Replaces the numbers of the index's own classes by those of `classes`, or by the numbers that its
 // classes are.
 absl::Status Renumber(const std::vector<std::string>& classes, PictureIndex& index) {
+  std::unordered_map<std::string_view, int32_t> known;
+  for (const std::string& name : classes) known.emplace(name, static_cast<int32_t>(known.size()));
   std::vector<float> numbers;
   for (const std::string& name : index.classes) {
     int32_t number = 0;
-    const auto found = std::ranges::find(classes, name);
-    if (found != classes.end()) {
-      number = static_cast<int32_t>(found - classes.begin());
+    if (const auto found = known.find(name); found != known.end()) {
+      number = found->second;
     } else if (!classes.empty() || !absl::SimpleAtoi(name, &number)) {
       return UnknownClass(absl::StrCat(index.folder, ": has"), name, classes);
     }
@@ -206,25 +227,29 @@ absl::Status Renumber(const std::vector<std::string>& classes, PictureIndex& ind
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenImages(const SeriesSource& source) {
+  const ImagesConfig& config = source.data.train().images();
   ASSIGN_OR_RETURN(const NetInput* net,
-                   FedInputOf(source, source.data.image_input(), "image_input"));
-  ASSIGN_OR_RETURN(PictureInput input,
-                   PictureInputOf(source.data.train().images(), *net, source.data.augmentation()));
+                   FedInputOf(source, source.data.image_input(),
+                              config.has_input() ? "images.input" : "data.image_input"));
+  ASSIGN_OR_RETURN(PictureInput input, PictureInputOf(config, *net, source.data.augmentation()));
   ASSIGN_OR_RETURN(WantedLabels wanted, WantedLabelsOf(source, input));
   const ImagesConfig& where = source.set().images();
   ASSIGN_OR_RETURN(PictureIndex index, ReadIndex(source, where, wanted));
   Fit fit;
   if (wanted.kind == PictureLabels::kClass) {
-    const auto make = [&]() -> absl::StatusOr<std::string> {
-      const ImagesConfig& trained = source.data.train().images();
-      if (source.train) return ClassesOf(index, trained.has_list());
-      ASSIGN_OR_RETURN(const PictureIndex training, ReadIndex(source, trained, wanted));
-      return ClassesOf(training, trained.has_list());
-    };
-    ASSIGN_OR_RETURN(std::string text, FitFor(source, kClasses, "", make));
+    const std::string file = ClassesFile(source);
+    std::string text;  // where the fit has only others': those trained on are numbers
+    if (source.fit.contains(file)) {
+      text = source.fit.at(file);
+    } else if (source.fit.empty() && source.train) {
+      ASSIGN_OR_RETURN(text, ClassesOf(index, config.has_list()));
+    } else if (source.fit.empty()) {
+      ASSIGN_OR_RETURN(const PictureIndex training, ReadIndex(source, config, wanted));
+      ASSIGN_OR_RETURN(text, ClassesOf(training, config.has_list()));
+    }
     const std::vector<std::string> classes = absl::StrSplit(text, '\n', absl::SkipEmpty());
     RETURN_IF_ERROR(Renumber(classes, index));
-    if (!text.empty()) fit.emplace(kClasses, std::move(text));
+    if (!text.empty()) fit.emplace(file, std::move(text));
   }
   if (wanted.kind == PictureLabels::kNumbers && wanted.array.dtype == DType::kI32) {
     RETURN_IF_ERROR(CheckIntegers(index));

@@ -23,6 +23,7 @@ struct SeriesSource {
   const NetInputs& inputs;
   const Fit& fit;
   const PathOf& path_of;
+  bool beside;  // it is not the first of several
 
   const DatasetConfig& set() const { return train ? data.train() : data.test(); }
   // The net's input of this name, or null.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "engine/runtime/check.h"
@@ -14,9 +16,12 @@ constexpr int64_t kStepsOfData = 1 << 20, kMostSamplesAStep = int64_t{1} << 40;
 
 class AssumedDataset : public Dataset {
  public:
-  AssumedDataset(const NetConfig& net, DType reals, int64_t size) : size_(size) {
+  // `pictures` are inputs of bytes.
+  AssumedDataset(const NetConfig& net, const std::set<std::string>& pictures, int64_t size)
+      : size_(size) {
     size_t longest = 0;
     for (const InputConfig& input : net.input()) {
+      const DType reals = pictures.contains(input.name()) ? DType::kU8 : DType::kF32;
       const DType dtype = input.type() == InputConfig::LABEL ? DType::kI32 : reals;
       const Shape shape(std::vector<int64_t>(input.dims().begin(), input.dims().end()));
       arrays_.push_back(
@@ -39,23 +44,30 @@ class AssumedDataset : public Dataset {
   std::vector<std::byte> zeros_;
 };
 
+bool AreBytes(const DatasetConfig& source) {
+  return source.has_idx() || source.has_images() || source.has_records();
+}
+
 }  // namespace
 
 absl::StatusOr<RunData> AssumeData(const Parsed<TrainerConfig>& trainer,
                                    const Parsed<NetConfig>& net) {
   const TrainerConfig& config = *trainer.message;
-  const auto assume = [&](const DatasetConfig& like, int64_t size) {
-    return std::make_unique<AssumedDataset>(
-        *net.message,
-        like.has_idx() || like.has_images() || like.has_records() ? DType::kU8 : DType::kF32, size);
-  };
+  std::set<std::string> pictures, pictures_of_test;
+  for (const DataConfig& source : SourcesOf(config.data())) {
+    const DatasetConfig& train = source.train();
+    if (AreBytes(train)) pictures.insert(source.image_input());
+    const DatasetConfig& test = source.has_test() ? source.test() : train;
+    if (AreBytes(test)) pictures_of_test.insert(source.image_input());
+  }
   RunData data;
   data.assumed = true;
-  data.train = assume(config.data().train(),
-                      std::min(SamplesAStep(config), kMostSamplesAStep) * kStepsOfData);
+  data.train = std::make_unique<AssumedDataset>(
+      *net.message, pictures, std::min(SamplesAStep(config), kMostSamplesAStep) * kStepsOfData);
   if (config.data().has_test() || config.data().has_split()) {
-    data.test = assume(config.data().has_test() ? config.data().test() : config.data().train(),
-                       config.has_test_batch() ? config.test_batch() : config.batch());
+    data.test = std::make_unique<AssumedDataset>(
+        *net.message, pictures_of_test,
+        config.has_test_batch() ? config.test_batch() : config.batch());
   }
   ASSIGN_OR_RETURN(data.feed, FeedOf(net, trainer, data.train.get(), data.test.get()));
   return data;

@@ -8,7 +8,7 @@
 
 namespace gyre {
 
-// All values are 0.  `idx`, `images` and `records` have bytes for their real inputs, others F32.
+// All values are 0.  Pictures of `idx`, `images` and `records` are bytes, other real inputs F32.
 // Errors: those of FeedOf.
 absl::StatusOr<RunData> AssumeData(const Parsed<TrainerConfig>& trainer,
                                    const Parsed<NetConfig>& net);

@@ -84,6 +84,11 @@ class FeedMaker {
     for (const ArrayConfig& array : config.arrays().array()) {
       RETURN_IF_ERROR(Find(array.input(), array, "input", absl::StrCat("data.", field)).status());
     }
+    for (const DatasetConfig& beside : config.beside()) {
+      for (const ArrayConfig& array : beside.arrays().array()) {
+        RETURN_IF_ERROR(Find(array.input(), array, "input", absl::StrCat("data.", field)).status());
+      }
+    }
     return absl::OkStatus();
   }
 
