@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "distributed/transport/launcher.h"
 #include "engine/data/files/atomic_file.h"
+#include "engine/data/sets/data_memory.h"
 #include "engine/runtime/count_text.h"
 #include "engine/runtime/timeline.h"
 #include "engine/training/feed/assumed_data.h"
@@ -71,6 +72,10 @@ ABSL_FLAG(bool, autotune, true,
           "Measure a GPU's algorithms at the start.  Off: use its libraries' recommendations.");
 ABSL_FLAG(int, data_threads, 0,
           "Threads of each rank that decode samples.  0: as --threads for pictures, else 1.");
+ABSL_FLAG(
+    std::string, data_memory, "",
+    "Bytes of each rank in which decoded pictures stay, as many as fit, such as 4G.  Default: "
+    "none.");
 ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun or srun.");
 ABSL_FLAG(std::string, allreduce, "",
           "Algorithm by which ranks sum gradients: auto, ring, direct, halving_doubling, "
@@ -135,8 +140,8 @@ const std::vector<FlagGroup> kGroups = {
     {"Output and resuming", {"out", "resume", "checkpoint_every"}},
     {"Length", {"epochs", "steps", "batch", "seed"}},
     {"Devices and memory",
-     {"device", "threads", "data_threads", "device_memory", "host_memory", "page_folder",
-      "page_activations", "planner", "autotune"}},
+     {"device", "threads", "data_threads", "data_memory", "device_memory", "host_memory",
+      "page_folder", "page_activations", "planner", "autotune"}},
     {"Ranks",
      {"ranks", "allreduce", "wire", "shard_optimizer", "sync", "staleness", "servers",
       "server_memory", "send_data", "stall_timeout_s"}},
@@ -210,6 +215,12 @@ absl::StatusOr<std::string> MakeOutFolder(const NetConfig& net) {
   return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot create ", name));
 }
 
+absl::StatusOr<size_t> DataMemoryBytes() {
+  const std::string bytes = absl::GetFlag(FLAGS_data_memory);
+  if (bytes.empty()) return 0;
+  return ParseBytes("--data_memory", bytes);
+}
+
 // All but what a rank's device decides; the same for the ranks of this process.
 absl::StatusOr<TrainingOptions> OptionsOf(const ConfigFiles& files) {
   if (!absl::GetFlag(FLAGS_epochs).empty() && !absl::GetFlag(FLAGS_steps).empty()) {
@@ -227,6 +238,7 @@ absl::StatusOr<TrainingOptions> OptionsOf(const ConfigFiles& files) {
   if (!absl::GetFlag(FLAGS_page_activations).empty()) {
     RETURN_IF_ERROR(CheckPages("--page_activations", device));
   }
+  RETURN_IF_ERROR(DataMemoryBytes().status());
   const std::string out = absl::GetFlag(FLAGS_out);
   ASSIGN_OR_RETURN(const PageStorage pages,
                    ParsePageStorage(device, absl::GetFlag(FLAGS_host_memory),
@@ -312,7 +324,8 @@ absl::StatusOr<RunData> OpenOnce(const ConfigFiles& files, const Fit& fit, bool 
                                  SharedRunData& shared) {
   std::lock_guard lock(shared.mutex);
   if (shared.data) return *shared.data;
-  shared.data = OpenData(files.trainer, files.net, /*train=*/true, fit);
+  ASSIGN_OR_RETURN(const size_t memory, DataMemoryBytes());
+  shared.data = OpenData(files.trainer, files.net, /*train=*/true, fit, /*path_of=*/{}, memory);
   if (!plan || !absl::IsNotFound(shared.data->status())) return *shared.data;
   shared.note =
       absl::StrCat("planned without data, by the net's inputs: ", shared.data->status().message());
@@ -325,7 +338,9 @@ absl::StatusOr<RunData> Open(const ConfigFiles& files, const TrainingOptions& op
   ASSIGN_OR_RETURN(const Fit fit,
                    NormalizationOfStart(*files.trainer.message, options, communication));
   if (!absl::GetFlag(FLAGS_send_data)) return OpenOnce(files, fit, plan, shared);
-  ASSIGN_OR_RETURN(SentData sent, OpenSentData(files.trainer, files.net, fit, communication));
+  ASSIGN_OR_RETURN(const size_t memory, DataMemoryBytes());
+  ASSIGN_OR_RETURN(SentData sent,
+                   OpenSentData(files.trainer, files.net, fit, communication, memory));
   if (communication.rank() == 0) {
     if (sent.folders == 0) {
       std::printf("data: nothing sent, because all ranks are on one host\n");
@@ -354,6 +369,7 @@ absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
     }
     ASSIGN_OR_RETURN(options.out, communication.TextOfLeader("the folder of the run", options.out));
   }
+  const std::shared_ptr<DataMemory> memory = data.memory;
   const auto prepared = Trainer::Prepare(files.trainer, files.net, std::move(data), *choice.device,
                                          *choice.primitives, communication, options);
   if (!prepared.ok()) {
@@ -402,6 +418,11 @@ absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
   }
   // Here, while the run's memory lives: the communication thread may be summing gradients in it.
   if (!digest.ok()) Fail(&communication, digest.status());
+  if (leader && memory != nullptr) {
+    std::printf("data memory: %s of %.1f MiB kept\n",
+                Counted(memory->pictures(), "picture").c_str(),
+                static_cast<double>(memory->taken()) / (1 << 20));
+  }
   if (leader) std::printf("weights sha256 %s\n", digest->c_str());
   return absl::OkStatus();
 }

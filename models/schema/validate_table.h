@@ -8,8 +8,8 @@
 
 namespace gyre {
 
-// `label` is "data.train", "data.test", or one beside it.  A test's table is only checked for its files.
-// Errors: InvalidArgument for the first mistake, with its position.
+// `label` is "data.train", "data.test", or one beside it.  A test's table is only checked for its
+// files. Errors: InvalidArgument for the first mistake, with its position.
 absl::Status ValidateTable(const TableConfig& table, absl::string_view label,
                            const SourceMap& source);
 

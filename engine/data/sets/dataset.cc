@@ -132,11 +132,12 @@ std::vector<DataConfig> SourcesOf(const DataConfig& data) {
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,
                                                      const std::string& config_file,
                                                      const NetInputs& inputs, const Fit& fit,
-                                                     const PathOf& path_of) {
+                                                     const PathOf& path_of,
+                                                     const std::shared_ptr<DataMemory>& memory) {
   const std::string folder = std::filesystem::path(config_file).parent_path().string();
   std::vector<std::unique_ptr<Dataset>> sources;
   for (const DataConfig& source : SourcesOf(data)) {
-    auto dataset = Open({source, train, folder, inputs, fit, path_of, !sources.empty()});
+    auto dataset = Open({source, train, folder, inputs, fit, path_of, !sources.empty(), memory});
     if (absl::IsNotFound(dataset.status())) {
       return absl::NotFoundError(
           absl::StrCat(dataset.status().message(), Advice(dataset.status(), folder)));

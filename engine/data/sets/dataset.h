@@ -116,6 +116,8 @@ class Dataset {
 // own, without `beside`.  image_input and label_input are the inputs that it feeds, "" for none.
 std::vector<DataConfig> SourcesOf(const DataConfig& data);
 
+class DataMemory;  // data_memory.h
+
 // Resolves the configuration's `path` of a file or folder.  `there` is where the text says.
 using PathOf = std::function<std::string(const std::string& path, const std::string& there)>;
 
@@ -128,10 +130,9 @@ using PathOf = std::function<std::string(const std::string& path, const std::str
 //   arrays  without samples or elements, or with unequal numbers of samples
 //   fits    other than data.train names
 //   files   unlike docs/data_formats.md, with line, entry or signal
-absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,
-                                                     const std::string& config_file,
-                                                     const NetInputs& inputs = {},
-                                                     const Fit& fit = {},
-                                                     const PathOf& path_of = {});
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(
+    const DataConfig& data, bool train, const std::string& config_file,
+    const NetInputs& inputs = {}, const Fit& fit = {}, const PathOf& path_of = {},
+    const std::shared_ptr<DataMemory>& memory = {});
 
 }  // namespace gyre

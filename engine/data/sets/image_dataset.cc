@@ -31,7 +31,7 @@ std::string ClassesFile(const SeriesSource& source) {
 class ImageDataset : public Dataset {
  public:
   ImageDataset(PictureIndex index, PictureInput input, const DataConfig& data, DataArray label,
-               std::string name, Fit fit)
+               std::string name, Fit fit, const std::shared_ptr<DataMemory>& memory)
       : index_(std::move(index)), input_(std::move(input)), fit_(std::move(fit)) {
     Sha256Digest digest;
     for (int64_t i = 0; i < index_.paths.size(); ++i) {
@@ -54,6 +54,10 @@ class ImageDataset : public Dataset {
     label.file = std::move(name);
     if (!label.input.empty()) arrays_.push_back(std::move(label));
     if (!index_.note.empty()) notes_.push_back(index_.note);
+    for (const DataArray& array : arrays_) {
+      if (memory == nullptr || array.stored == StoredAs::kValues) continue;
+      kept_.push_back(std::make_unique<KeptPictures>(memory, size()));
+    }
   }
 
   int64_t size() const override { return index_.paths.size(); }
@@ -75,20 +79,26 @@ class ImageDataset : public Dataset {
     }
     Tensor sample{nullptr, arrays_[array].shape, arrays_[array].dtype};
     sample.data = memory.For(array, sample.bytes());
-    if (array == 0) {
-      RETURN_IF_ERROR(ReadPixels(index_.PathOf(index), input_, draw, memory, sample.as<uint8_t>()));
-    } else if (index_.masks.size() > 0) {
-      RETURN_IF_ERROR(ReadPixels((fs::path(index_.folder) / index_.masks[index]).string(),
-                                 MaskInputOf(input_), draw, memory, sample.as<uint8_t>()));
+    if (arrays_[array].stored != StoredAs::kValues) {
+      const bool is_mask = arrays_[array].stored == StoredAs::kMask;
+      const auto file = [&] {
+        return is_mask ? ReadMask(index, memory) : ReadPictureFile(PathOf(index, array), memory);
+      };
+      ASSIGN_OR_RETURN(
+          const uint8_t* const pixels,
+          FillOrFind(PathOf(index, array), file, kept_.empty() ? nullptr : kept_[array].get(),
+                     index, is_mask ? MaskInputOf(input_) : input_, draw, memory,
+                     sample.as<uint8_t>()));
+      sample.data = const_cast<uint8_t*>(pixels);
+      return sample;
+    }
+    const int64_t count = sample.elements();
+    const float* numbers = index_.numbers.data() + index * count;
+    if (sample.dtype == DType::kI32) {
+      std::transform(numbers, numbers + count, sample.as<int32_t>(),
+                     [](float number) { return static_cast<int32_t>(number); });
     } else {
-      const int64_t count = sample.elements();
-      const float* numbers = index_.numbers.data() + index * count;
-      if (sample.dtype == DType::kI32) {
-        std::transform(numbers, numbers + count, sample.as<int32_t>(),
-                       [](float number) { return static_cast<int32_t>(number); });
-      } else {
-        std::copy_n(numbers, count, sample.as<float>());
-      }
+      std::copy_n(numbers, count, sample.as<float>());
     }
     return sample;
   }
@@ -99,19 +109,33 @@ class ImageDataset : public Dataset {
     return (fs::path(index_.folder) / index_.masks[index]).string();
   }
 
-  static absl::Status ReadPixels(const std::string& path, const PictureInput& input,
-                                 const std::optional<SampleDraw>& draw, SampleMemory& memory,
-                                 uint8_t* to) {
-    ASSIGN_OR_RETURN(const std::string_view file, ReadPictureFile(path, memory));
-    const absl::Status status = FillInput(file, input, draw, memory, to);
-    if (status.ok()) return status;
-    return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+  // The file of a mask, which is as large as its picture.
+  absl::StatusOr<std::string_view> ReadMask(int64_t index, SampleMemory& memory) const {
+    PictureHeader headers[2];
+    std::string_view file;
+    for (const size_t array : {0, 1}) {
+      ASSIGN_OR_RETURN(file, ReadPictureFile(PathOf(index, array), memory));
+      auto header = ReadPictureHeader(file, input_.most_pixels);
+      if (!header.ok()) {
+        return absl::Status(header.status().code(),
+                            absl::StrCat(PathOf(index, array), ": ", header.status().message()));
+      }
+      headers[array] = *header;
+    }
+    const auto& [picture, mask] = headers;
+    if (picture.height == mask.height && picture.width == mask.width) return file;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s has %d x %d pixels (height x width), but the picture that it is a mask of, %s, has %d "
+        "x %d",
+        PathOf(index, 1), mask.height, mask.width, PathOf(index, 0), picture.height,
+        picture.width));
   }
 
   const PictureIndex index_;
   const PictureInput input_;
   std::vector<DataArray> arrays_;  // pictures and labels
   const Fit fit_;
+  std::vector<std::unique_ptr<KeptPictures>> kept_;  // by array of pictures.  Empty: none is kept
   std::vector<std::string> notes_;
 };
 
@@ -129,7 +153,8 @@ absl::StatusOr<const NetInput*> FedInputOf(const SeriesSource& source, const std
 // What the net wants of labels.
 struct WantedLabels {
   PictureLabels kind = PictureLabels::kNone;
-  DataArray array;  // shape and type
+  DataArray array;           // shape and type
+  int64_t most_classes = 0;  // of a distribution, 0: any number
 };
 absl::StatusOr<WantedLabels> WantedLabelsOf(const SeriesSource& source, const PictureInput& input) {
   WantedLabels wanted;
@@ -141,6 +166,12 @@ absl::StatusOr<WantedLabels> WantedLabelsOf(const SeriesSource& source, const Pi
   wanted.array.shape = Shape(std::span<const int64_t>(net->dims));
   wanted.array.dtype = net->label ? DType::kI32 : DType::kF32;
   if (net->label && net->dims.empty()) return wanted;
+  if (!net->label && net->dims.size() == 1 && source.data.train().images().has_folder()) {
+    wanted.array.shape = Shape{};
+    wanted.array.dtype = DType::kI32;
+    wanted.most_classes = net->dims[0];
+    return wanted;
+  }
   wanted.kind = PictureLabels::kNumbers;
   if (net->dims.size() <= 1) return wanted;
   const bool same = net->dims[0] == input.fit.height && net->dims[1] == input.fit.width &&
@@ -178,7 +209,8 @@ absl::StatusOr<PictureIndex> ReadIndex(const SeriesSource& source, const ImagesC
     return ReadPictureFolder(path);
   }
   return absl::InvalidArgumentError(
-      "a folder a class gives one LABEL [] for each picture; other labels are in a `list`");
+      "a folder a class gives one LABEL [] or REAL [classes] for each picture; other labels are in "
+      "a `list`");
 }
 
 // Integers, which F32 holds up to 2^24.
@@ -249,6 +281,12 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenImages(const SeriesSource& source) 
     }
     const std::vector<std::string> classes = absl::StrSplit(text, '\n', absl::SkipEmpty());
     RETURN_IF_ERROR(Renumber(classes, index));
+    if (wanted.most_classes > 0 && std::ssize(classes) > wanted.most_classes) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: has %d classes, but the net's input \"%s\" has dims [%d]; write dims: %d",
+          index.folder, classes.size(), source.data.label_input(), wanted.most_classes,
+          classes.size()));
+    }
     if (!text.empty()) fit.emplace(file, std::move(text));
   }
   if (wanted.kind == PictureLabels::kNumbers && wanted.array.dtype == DType::kI32) {
@@ -256,7 +294,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenImages(const SeriesSource& source) 
   }
   const std::string name = source.Resolve(where.has_list() ? where.list() : where.folder());
   return std::make_unique<ImageDataset>(std::move(index), std::move(input), source.data,
-                                        std::move(wanted.array), name, std::move(fit));
+                                        std::move(wanted.array), name, std::move(fit),
+                                        source.memory);
 }
 
 }  // namespace gyre

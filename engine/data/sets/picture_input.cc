@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/data/files/file_reader.h"
@@ -16,6 +18,60 @@ namespace {
 
 uint8_t* Grow(ReusedBytes& bytes, size_t size) {
   return reinterpret_cast<uint8_t*>(bytes.Grow(size));
+}
+
+// Writes what lies in the input of the pixels of geometry.source to `to`.
+void Place(const uint8_t* pixels, const PictureInput& input, const Geometry& geometry,
+           SampleMemory& memory, uint8_t* to) {
+  const Window& source = geometry.source;
+  // What of the resized picture lies in the input.
+  const int64_t height = input.fit.height, width = input.fit.width;
+  Window part{.top = std::max<int64_t>(geometry.top, 0),
+              .left = std::max<int64_t>(geometry.left, 0)};
+  part.height = std::min(geometry.height, geometry.top + height) - part.top;
+  part.width = std::min(geometry.width, geometry.left + width) - part.left;
+  const bool whole = part.height == height && part.width == width;
+  const auto channels = static_cast<size_t>(input.format.channels);
+  const size_t row = static_cast<size_t>(part.width) * channels;
+  uint8_t* const resized =
+      whole ? to : Grow(memory.resized, static_cast<size_t>(part.height) * row);
+  Resize({source.height, source.width, input.format.channels, pixels}, input.filter,
+         geometry.height, geometry.width, part, resized);
+  if (whole) return;
+  const std::array<uint8_t, 4> border = {input.format.background[0], input.format.background[1],
+                                         input.format.background[2], 255};
+  for (int64_t i = 0; i < height * width; ++i) {
+    std::memcpy(to + static_cast<size_t>(i) * channels, border.data(), channels);
+  }
+  for (int64_t y = 0; y < part.height; ++y) {
+    const int64_t down = part.top - geometry.top + y, right = part.left - geometry.left;
+    std::memcpy(to + static_cast<size_t>(down * width + right) * channels,
+                resized + static_cast<size_t>(y) * row, row);
+  }
+}
+
+// What is to be kept of a file.  Null if it does not fit, or cannot be read: where only a window is
+// wanted, the rest may be damaged.
+std::unique_ptr<KeptPicture> DecodeKept(std::string_view file, const PictureInput& input,
+                                        const KeptPictures& kept, SampleMemory& memory) {
+  const int channels = input.format.channels;
+  if (!input.fit.random.has_value()) {
+    auto picture = kept.New(input.fit.height, input.fit.width, channels);
+    if (picture == nullptr) return nullptr;
+    return FillInput(file, input, {}, memory, picture->data()).ok() ? std::move(picture) : nullptr;
+  }
+  const auto header = ReadPictureHeader(file, input.most_pixels);
+  if (!header.ok()) return nullptr;
+  auto picture = kept.New(header->height, header->width, channels);
+  if (picture == nullptr) return nullptr;
+  const Window all{.height = header->height, .width = header->width};
+  const absl::Status decoded = DecodePicture(file, *header, all, input.format, picture->data());
+  return decoded.ok() ? std::move(picture) : nullptr;
+}
+
+absl::Status Named(const std::string& name, const absl::Status& status) {
+  return status.ok() ? status
+                     : absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
 }
 
 }  // namespace
@@ -47,7 +103,7 @@ absl::StatusOr<PictureInput> PictureInputOf(const ImagesConfig& config, const Ne
 }
 
 PictureInput MaskInputOf(PictureInput picture) {
-  picture.format = {.channels = 1, .background = {0, 0, 0}};
+  picture.format = {.channels = 1, .background = {0, 0, 0}, .indices = true};
   picture.filter = ResizeFilter::kNearest;
   return picture;
 }
@@ -65,35 +121,48 @@ absl::Status FillInput(std::string_view file, const PictureInput& input,
   ASSIGN_OR_RETURN(const PictureHeader header, ReadPictureHeader(file, input.most_pixels));
   ASSIGN_OR_RETURN(const Geometry geometry,
                    GeometryOf(header.height, header.width, input.fit, draw));
-  const auto channels = static_cast<size_t>(input.format.channels);
   const Window& source = geometry.source;
-  uint8_t* const pixels =
-      Grow(memory.pixels, static_cast<size_t>(source.height * source.width) * channels);
+  uint8_t* const pixels = Grow(memory.pixels, static_cast<size_t>(source.height * source.width) *
+                                                  static_cast<size_t>(input.format.channels));
   RETURN_IF_ERROR(DecodePicture(file, header, source, input.format, pixels));
-  // What of the resized picture lies in the input.
-  const int64_t height = input.fit.height, width = input.fit.width;
-  Window part{.top = std::max<int64_t>(geometry.top, 0),
-              .left = std::max<int64_t>(geometry.left, 0)};
-  part.height = std::min(geometry.height, geometry.top + height) - part.top;
-  part.width = std::min(geometry.width, geometry.left + width) - part.left;
-  const bool whole = part.height == height && part.width == width;
-  const size_t row = static_cast<size_t>(part.width) * channels;
-  uint8_t* const resized =
-      whole ? to : Grow(memory.resized, static_cast<size_t>(part.height) * row);
-  Resize({source.height, source.width, input.format.channels, pixels}, input.filter,
-         geometry.height, geometry.width, part, resized);
-  if (whole) return absl::OkStatus();
-  const std::array<uint8_t, 4> border = {input.format.background[0], input.format.background[1],
-                                         input.format.background[2], 255};
-  for (int64_t i = 0; i < height * width; ++i) {
-    std::memcpy(to + static_cast<size_t>(i) * channels, border.data(), channels);
-  }
-  for (int64_t y = 0; y < part.height; ++y) {
-    const int64_t down = part.top - geometry.top + y, right = part.left - geometry.left;
-    std::memcpy(to + static_cast<size_t>(down * width + right) * channels,
-                resized + static_cast<size_t>(y) * row, row);
-  }
+  Place(pixels, input, geometry, memory, to);
   return absl::OkStatus();
+}
+
+absl::Status FillInput(const Pixels& picture, const PictureInput& input,
+                       const std::optional<SampleDraw>& draw, SampleMemory& memory, uint8_t* to) {
+  ASSIGN_OR_RETURN(const Geometry geometry,
+                   GeometryOf(picture.height, picture.width, input.fit, draw));
+  const Window& source = geometry.source;
+  const auto channels = static_cast<size_t>(picture.channels);
+  const size_t row = static_cast<size_t>(source.width) * channels;
+  uint8_t* const pixels = Grow(memory.pixels, static_cast<size_t>(source.height) * row);
+  for (int64_t y = 0; y < source.height; ++y) {
+    const int64_t first = (source.top + y) * picture.width + source.left;
+    std::memcpy(pixels + static_cast<size_t>(y) * row,
+                picture.data + static_cast<size_t>(first) * channels, row);
+  }
+  Place(pixels, input, geometry, memory, to);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const uint8_t*> FillOrFind(
+    const std::string& name, absl::FunctionRef<absl::StatusOr<std::string_view>()> file,
+    KeptPictures* kept, int64_t sample, const PictureInput& input,
+    const std::optional<SampleDraw>& draw, SampleMemory& memory, uint8_t* to) {
+  const KeptPicture* picture = kept == nullptr ? nullptr : kept->Find(sample);
+  if (picture == nullptr) {
+    ASSIGN_OR_RETURN(const std::string_view bytes, file());
+    auto decoded = kept == nullptr ? nullptr : DecodeKept(bytes, input, *kept, memory);
+    if (decoded == nullptr) {
+      RETURN_IF_ERROR(Named(name, FillInput(bytes, input, draw, memory, to)));
+      return to;
+    }
+    picture = &kept->Keep(sample, std::move(decoded));
+  }
+  if (!input.fit.random.has_value()) return picture->pixels().data;
+  RETURN_IF_ERROR(Named(name, FillInput(picture->pixels(), input, draw, memory, to)));
+  return to;
 }
 
 }  // namespace gyre

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/data/sets/data_memory.h"
 #include "engine/data/sets/dataset.h"
 #include "engine/data/sets/memory_dataset.h"
 #include "engine/data/sets/vocabulary.h"
@@ -23,7 +24,8 @@ struct SeriesSource {
   const NetInputs& inputs;
   const Fit& fit;
   const PathOf& path_of;
-  bool beside;  // it is not the first of several
+  bool beside;                                // it is not the first of several
+  const std::shared_ptr<DataMemory>& memory;  // for decoded pictures, or null
 
   const DatasetConfig& set() const { return train ? data.train() : data.test(); }
   // The net's input of this name, or null.

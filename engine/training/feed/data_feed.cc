@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/data/batches/split_dataset.h"
 #include "engine/data/files/atomic_file.h"
+#include "engine/data/sets/data_memory.h"
 #include "engine/runtime/check.h"
 #include "engine/training/feed/normalization_fit.h"
 
@@ -39,7 +40,8 @@ absl::Status CheckRows(const Parsed<TrainerConfig>& trainer, const Dataset& trai
 }  // namespace
 
 absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
-                                 bool train, const Fit& fit, const PathOf& path_of) {
+                                 bool train, const Fit& fit, const PathOf& path_of,
+                                 size_t memory_bytes) {
   const DataConfig& config = trainer.message->data();
   NetInputs inputs;
   for (const InputConfig& input : net.message->input()) {
@@ -47,14 +49,16 @@ absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Par
                       .dims = {input.dims().begin(), input.dims().end()},
                       .label = input.type() == InputConfig::LABEL});
   }
+  RunData data;
+  if (memory_bytes > 0) data.memory = std::make_shared<DataMemory>(memory_bytes);
   const auto open = [&](bool training, const Fit& by) {
-    auto dataset = OpenDataset(config, training, trainer.source->file(), inputs, by, path_of);
+    auto dataset =
+        OpenDataset(config, training, trainer.source->file(), inputs, by, path_of, data.memory);
     const char* field = training ? "train" : "test";
     if (dataset.ok()) return dataset;
     return absl::StatusOr<std::unique_ptr<Dataset>>(Annotate(
         dataset.status(), absl::StrCat(trainer.source->Where(config, field), ": data.", field)));
   };
-  RunData data;
   data.fit = fit;
   const auto known = data.fit.extract(kNormalizationFile);
   if (train || config.has_split()) {

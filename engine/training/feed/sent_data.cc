@@ -172,15 +172,17 @@ absl::StatusOr<PrivateFolder> MakeFolder(ProcessGroup& communication, const std:
 
 absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
                                       const Parsed<NetConfig>& net, const Fit& fit,
-                                      ProcessGroup& communication) {
+                                      ProcessGroup& communication, size_t memory_bytes) {
   SentData all;
   FilesToSend files;
   if (communication.rank() == 0) {
     std::map<std::string, std::string> read;
-    ASSIGN_OR_RETURN(all.data, OpenData(trainer, net, /*train=*/true, fit,
-                                        [&](const std::string& path, const std::string& there) {
-                                          return read[path] = there;
-                                        }));
+    ASSIGN_OR_RETURN(all.data, OpenData(
+                                   trainer, net, /*train=*/true, fit,
+                                   [&](const std::string& path, const std::string& there) {
+                                     return read[path] = there;
+                                   },
+                                   memory_bytes));
     for (const auto& [path, there] : read) RETURN_IF_ERROR(files.Add(path, there));
   }
   ASSIGN_OR_RETURN(const std::string token,
@@ -214,13 +216,15 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
   }
   RETURN_IF_ERROR(communication.Barrier());  // others read what this rank has put there
   if (communication.rank() > 0) {
-    ASSIGN_OR_RETURN(all.data, OpenData(trainer, net, /*train=*/true, fit,
-                                        [&](const std::string& path, const std::string& there) {
-                                          const auto place = sent.place().find(path);
-                                          return has_none && place != sent.place().end()
-                                                     ? (folder / place->second).string()
-                                                     : there;
-                                        }));
+    ASSIGN_OR_RETURN(all.data, OpenData(
+                                   trainer, net, /*train=*/true, fit,
+                                   [&](const std::string& path, const std::string& there) {
+                                     const auto place = sent.place().find(path);
+                                     return has_none && place != sent.place().end()
+                                                ? (folder / place->second).string()
+                                                : there;
+                                   },
+                                   memory_bytes));
   }
   RETURN_IF_ERROR(communication.Barrier());
   return all;

@@ -76,7 +76,9 @@ TEST_F(Pictures, OfAListAreTheArraysBits) {
     Use(kImages);
     for (const int workers : {1, 4}) {
       const std::string out = absl::StrCat("list", ranks, workers);
-      EXPECT_EQ(folder_.Digest(out, {absl::StrCat("--data_threads=", workers)}, options), digest);
+      const std::string memory = workers > 1 ? "--data_memory=1G" : "--data_memory=0";
+      EXPECT_EQ(folder_.Digest(out, {absl::StrCat("--data_threads=", workers), memory}, options),
+                digest);
       EXPECT_EQ(folder_.Evaluate(folder_ / out), said);
     }
   }
@@ -92,7 +94,7 @@ TEST_F(Pictures, VaryByTheirPositionAlone) {
   Use("images { list: \"SET.tsv\" fit: CROP }", kVaried);
   const std::string varied = folder_.Digest("varied", {"--data_threads=1"});
   EXPECT_NE(varied, plain);
-  EXPECT_EQ(folder_.Digest("again", {"--data_threads=3"}), varied);
+  EXPECT_EQ(folder_.Digest("again", {"--data_threads=3", "--data_memory=20K"}), varied);
   EXPECT_EQ(folder_.Digest("sim", {"--device=sim"}), varied);
   folder_.TrainAndKill("killed", 5, {"--checkpoint_every=5"});
   EXPECT_EQ(folder_.Digest("killed", {"--checkpoint_every=5", "--resume=latest"}), varied);
