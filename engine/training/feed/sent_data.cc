@@ -21,6 +21,7 @@
 #include "engine/training/checkpoint/byte_chain.h"
 #include "engine/training/checkpoint/checkpoint_folders.h"
 #include "engine/training/feed/sent_data.pb.h"
+#include "engine/training/feed/sent_list.h"
 
 namespace gyre {
 namespace {
@@ -55,6 +56,19 @@ class FilesToSend {
     std::ranges::sort(within);
     for (const fs::path& file : within) {
       RETURN_IF_ERROR(AddFile(file, place / file.lexically_relative(there)));
+    }
+    return absl::OkStatus();
+  }
+
+  // Likewise a list of pictures, with the files that it names.
+  absl::Status AddList(const std::string& path, const std::string& there, bool masks) {
+    if (sent_.place().contains(path)) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const SentList list, PlaceList(there, masks));
+    const fs::path folder = absl::StrCat(sent_.place_size());
+    (*sent_.mutable_place())[path] = (folder / list.list).string();
+    RETURN_IF_ERROR(AddFile(there, folder / list.list));
+    for (const SentList::File& file : list.files) {
+      RETURN_IF_ERROR(AddFile(file.from, folder / file.to));
     }
     return absl::OkStatus();
   }
@@ -94,6 +108,20 @@ class FilesToSend {
   std::optional<FileReader> reader_;
   uint64_t left_ = 0;  // of its file
 };
+
+// The lists of pictures that the data name, and whether they name masks.
+std::map<std::string, bool> ListsOf(const DataConfig& data, const NetConfig& net) {
+  std::map<std::string, bool> lists;
+  for (const DataConfig& source : SourcesOf(data)) {
+    const bool masks = std::ranges::any_of(net.input(), [&](const InputConfig& input) {
+      return input.name() == source.label_input() && input.dims_size() > 1;
+    });
+    for (const DatasetConfig* set : {&source.train(), &source.test()}) {
+      if (set->images().has_list()) lists[set->images().list()] |= masks;
+    }
+  }
+  return lists;
+}
 
 // Of an error where data are put.
 absl::Status Advised(const absl::Status& status) {
@@ -177,13 +205,16 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
   FilesToSend files;
   if (communication.rank() == 0) {
     std::map<std::string, std::string> read;
-    ASSIGN_OR_RETURN(all.data, OpenData(
-                                   trainer, net, /*train=*/true, fit,
-                                   [&](const std::string& path, const std::string& there) {
-                                     return read[path] = there;
-                                   },
-                                   memory_bytes));
-    for (const auto& [path, there] : read) RETURN_IF_ERROR(files.Add(path, there));
+    const auto note = [&](const std::string& path, const std::string& there) {
+      return read[path] = there;
+    };
+    ASSIGN_OR_RETURN(all.data, OpenData(trainer, net, /*train=*/true, fit, note, memory_bytes));
+    const std::map<std::string, bool> lists = ListsOf(trainer.message->data(), *net.message);
+    for (const auto& [path, there] : read) {
+      const auto list = lists.find(path);
+      RETURN_IF_ERROR(list == lists.end() ? files.Add(path, there)
+                                          : files.AddList(path, there, list->second));
+    }
   }
   ASSIGN_OR_RETURN(const std::string token,
                    communication.TextOfLeader("the name of folders of sent data",
@@ -216,15 +247,11 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
   }
   RETURN_IF_ERROR(communication.Barrier());  // others read what this rank has put there
   if (communication.rank() > 0) {
-    ASSIGN_OR_RETURN(all.data, OpenData(
-                                   trainer, net, /*train=*/true, fit,
-                                   [&](const std::string& path, const std::string& there) {
-                                     const auto place = sent.place().find(path);
-                                     return has_none && place != sent.place().end()
-                                                ? (folder / place->second).string()
-                                                : there;
-                                   },
-                                   memory_bytes));
+    const auto place_of = [&](const std::string& path, const std::string& there) {
+      const auto place = sent.place().find(path);
+      return has_none && place != sent.place().end() ? (folder / place->second).string() : there;
+    };
+    ASSIGN_OR_RETURN(all.data, OpenData(trainer, net, /*train=*/true, fit, place_of, memory_bytes));
   }
   RETURN_IF_ERROR(communication.Barrier());
   return all;

@@ -21,9 +21,10 @@ struct SentData {
 
 // OpenData, to train, with `fit` and `memory_bytes`.  Every rank calls it, on its communication
 // thread. A rank that shares rank 0's folder of temporary files (TMPDIR, or /tmp) reads the
-// original files. Other ranks read the copies that rank 0 has sent. Errors: those of OpenData and
-// of the process group.  ResourceExhausted if a temporary folder is full, NotFound and the like if
-// there is none, DataLoss for a file that changes meanwhile.
+// original files. Other ranks read the copies that rank 0 has sent, of lists with the files that
+// they name. Errors: those of OpenData, of PlaceList and of the process group.  ResourceExhausted
+// if a temporary folder is full, NotFound and the like if there is none, DataLoss for a file that
+// changes meanwhile.
 absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
                                       const Parsed<NetConfig>& net, const Fit& fit,
                                       ProcessGroup& communication, size_t memory_bytes = 0);
