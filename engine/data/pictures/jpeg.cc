@@ -238,6 +238,7 @@ absl::StatusOr<PictureHeader> ReadJpegHeader(std::string_view file) {
     header.orientation = ExifOrientation(data);
     break;
   }
+  header.kind = jpeg.num_components == 1 ? "grey" : jpeg.num_components == 3 ? "colour" : "CMYK";
   header.height = jpeg.image_height;
   header.width = jpeg.image_width;
   if (IsTurned(header.orientation)) std::swap(header.height, header.width);

@@ -21,6 +21,7 @@ struct PictureHeader {
   PictureFormat format = PictureFormat::kOther;
   int64_t height = 0, width = 0;  // as shown
   int orientation = 1;            // of Exif, 1 to 8: how stored pixels are turned to be shown
+  const char* kind = "";          // for people: "grey", "colour 16-bit".  Not of kOther
 };
 
 // How pixels become bytes.

@@ -31,6 +31,18 @@ struct PngChunk {
   std::string_view type, data;
 };
 
+// Source: PNG specification, second edition, section 11.2.2.
+const char* KindOf(uint8_t depth, uint8_t color_type, bool transparent) {
+  if (color_type == PNG_COLOR_TYPE_PALETTE) return transparent ? "palette, alpha" : "palette";
+  const bool alpha = (color_type & PNG_COLOR_MASK_ALPHA) != 0 || transparent;
+  if ((color_type & PNG_COLOR_MASK_COLOR) == 0) {
+    return depth < 16 ? (alpha ? "grey, alpha" : "grey")
+                      : (alpha ? "grey 16-bit, alpha" : "grey 16-bit");
+  }
+  return depth < 16 ? (alpha ? "colour, alpha" : "colour")
+                    : (alpha ? "colour 16-bit, alpha" : "colour 16-bit");
+}
+
 // Returns the chunk at byte `at`, and moves `at` behind it.
 absl::StatusOr<PngChunk> NextChunk(std::string_view file, size_t& at) {
   constexpr size_t kAround = 12;  // length, type, CRC-32
@@ -199,10 +211,15 @@ absl::StatusOr<PictureHeader> ReadPngHeader(std::string_view file) {
     return absl::InvalidArgumentError(absl::StrCat("expected a PNG of at most ", PNG_USER_WIDTH_MAX,
                                                    " pixels a side, got ", width, " x ", height));
   }
+  const auto depth = static_cast<uint8_t>(chunk.data[8]),
+             color_type = static_cast<uint8_t>(chunk.data[9]);
+  bool transparent = false;
   while (chunk.type != "IEND") {
     ASSIGN_OR_RETURN(chunk, NextChunk(file, at));
+    if (chunk.type == "tRNS") transparent = true;
     if (chunk.type == "eXIf") header.orientation = ExifOrientation(chunk.data);
   }
+  header.kind = KindOf(depth, color_type, transparent);
   header.height = height, header.width = width;
   if (header.orientation >= 5) std::swap(header.height, header.width);
   return header;

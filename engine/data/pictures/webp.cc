@@ -72,6 +72,7 @@ absl::StatusOr<PictureHeader> ReadWebpHeader(std::string_view file) {
   }
   PictureHeader header;
   header.format = PictureFormat::kWebp;
+  header.kind = (flags & ALPHA_FLAG) != 0 ? "colour, alpha" : "colour";
   header.height = WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_HEIGHT);
   header.width = WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_WIDTH);
   WebPChunkIterator exif;

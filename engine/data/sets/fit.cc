@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "engine/data/sets/series.h"
+#include "engine/data/sets/table_fit.h"
 
 namespace gyre {
 namespace {
@@ -24,6 +26,21 @@ std::string FirstDifference(const std::string& name, const std::string& expected
 }
 
 }  // namespace
+
+std::vector<std::string> ClassNamesOf(const Fit& fit) {
+  if (const auto names = fit.find("classes.txt"); names != fit.end()) {
+    return absl::StrSplit(names->second, '\n', absl::SkipEmpty());
+  }
+  const auto text = fit.find(kTableFile);
+  if (text == fit.end()) return {};
+  const absl::StatusOr<TableFit> table = ParseTableFit(text->second);
+  return table.ok() ? table->classes : std::vector<std::string>();
+}
+
+std::string NameOfClass(int64_t number, const std::vector<std::string>& names) {
+  const bool named = number >= 0 && number < static_cast<int64_t>(names.size());
+  return named ? names[static_cast<size_t>(number)] : absl::StrCat(number);
+}
 
 std::string ExactText(double number) {
   char text[32];

@@ -1,0 +1,119 @@
+// check_data: reads all samples of a trainer's data once, and tells what they are and which are
+// bad.
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "engine/data/survey/survey_text.h"
+#include "engine/runtime/count_text.h"
+#include "engine/runtime/machine.h"
+#include "engine/runtime/wrapped_text.h"
+#include "engine/training/feed/data_feed.h"
+#include "tools/command_line/flag_values.h"
+#include "tools/command_line/flags.h"
+#include "tools/command_line/process.h"
+#include "tools/command_line/ranks.h"
+#include "tools/command_line/run_files.h"
+
+ABSL_FLAG(std::string, trainer, "", "Text file of the trainer, which names the net and the data.");
+ABSL_FLAG(std::string, set, "",
+          "PATH=VALUE of a field of the trainer or, as net.PATH, of the net.  Repeatable.");
+ABSL_FLAG(int, threads, 0, "Threads that read samples.  0: one a core.");
+ABSL_FLAG(bool, json, false, "Print one JSON object in place of tables.");
+
+namespace gyre {
+namespace {
+
+constexpr char kUsage[] =
+    "reads all samples of a trainer's data once, and says what they are.\n"
+    "\n"
+    "  check_data --trainer=models/photos/trainer.textproto\n"
+    "\n"
+    "Prints for training and test data: samples, classes, kinds and sizes of\n"
+    "pictures, ranges of reals, samples that cannot be read, and samples that are\n"
+    "there twice: pictures of the same bytes, or else the same values.\n"
+    "Exit codes: 0 sound, 1 failed, or a sample cannot be read or is in both\n"
+    "training and test data, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Flags", {"trainer", "set", "threads", "json"}},
+};
+
+// Progress on stderr: a line that rewrites itself on a terminal, or else a line now and then.
+class SurveyProgress {
+ public:
+  void Show(int64_t done, int64_t samples) {
+    const Clock::time_point now = Clock::now();
+    if (done == 0 || done == samples || (!terminal_ && now - shown_ < kBetweenLines)) return;
+    shown_ = now;
+    const double elapsed = std::chrono::duration<double>(now - start_).count();
+    const double rate = static_cast<double>(done) / elapsed;
+    const auto left = static_cast<int64_t>(static_cast<double>(samples - done) / rate + 0.5);
+    std::fprintf(stderr, "%schecked %ld of %s  %.3g samples/s  ETA %s%s",
+                 terminal_ ? "\r\033[K" : "", static_cast<long>(done),
+                 Counted(samples, "sample").c_str(), rate,
+                 left == 0 ? "0s" : absl::FormatDuration(absl::Seconds(left)).c_str(),
+                 terminal_ ? "" : "\n");
+    line_ = terminal_;
+  }
+  void End() const {
+    if (line_) std::fprintf(stderr, "\r\033[K");
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kBetweenLines{10};
+  const bool terminal_ = isatty(STDERR_FILENO) != 0;
+  bool line_ = false;  // one is on the terminal
+  const Clock::time_point start_ = Clock::now();
+  Clock::time_point shown_ = start_;
+};
+
+absl::Status Check() {
+  const int threads = absl::GetFlag(FLAGS_threads);
+  RETURN_IF_ERROR(CheckValue(threads >= 0 && threads <= 1024, "threads", threads,
+                             "1 to 1024, or 0 for one a core"));
+  ASSIGN_OR_RETURN(const ConfigFiles files,
+                   ReadFiles(absl::GetFlag(FLAGS_trainer), SplitSet(absl::GetFlag(FLAGS_set)),
+                             /*device=*/"", /*spellings=*/{}, /*ranks=*/1));
+  TrainerConfig& config = *files.trainer.message;
+  // To find means of the samples would end at the first that cannot be read.
+  config.mutable_data()->clear_normalization();
+  ASSIGN_OR_RETURN(const RunData data, OpenData(files.trainer, files.net, /*train=*/true));
+  for (const std::string& note : LeftOut(config, data)) {
+    std::fprintf(stderr, "%s\n", Wrapped("", note).c_str());
+  }
+  std::vector<SurveyedSet> sets = {{"training", data.train.get()}};
+  if (data.test) sets.push_back({"test", data.test.get()});
+  SurveyProgress progress;
+  const Survey survey = SurveyOf(
+      sets, {.label_input = config.data().label_input(),
+             .threads = threads > 0 ? threads : Cores(),
+             .progress = [&](int64_t done, int64_t samples) { progress.Show(done, samples); }});
+  progress.End();
+  const std::vector<std::string> classes = ClassNamesOf(data.fit);
+  const std::string text = absl::GetFlag(FLAGS_json) ? SurveyJson(survey, sets, classes) + "\n"
+                                                     : SurveyText(survey, sets, classes);
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);  // before what stderr says
+  if (survey.sound()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(FaultsOf(survey, sets), "; correct the data"));
+}
+
+int Main(int argc, char** argv) {
+  LetWaitingThreadsSleep(argv);
+  ParseFlags(argc, argv, kUsage, kGroups);
+  if (const absl::Status status = Check(); !status.ok()) Fail(nullptr, status);
+  return FinishOutput(0);
+}
+
+}  // namespace
+}  // namespace gyre
+
+int main(int argc, char** argv) { return gyre::Main(argc, argv); }
