@@ -1,15 +1,12 @@
 #include "engine/data/pictures/other_format.h"
 
-#include <dlfcn.h>
-
-#include <filesystem>
 #include <optional>
 #include <string>
-#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "engine/data/pictures/format_pixels.h"
 #include "engine/data/pictures/imgcodecs/imgcodecs.h"
+#include "engine/data/pictures/imgcodecs_library.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -58,68 +55,6 @@ absl::StatusOr<OtherFormat> KnownFormat(std::string_view file) {
   return absl::InvalidArgumentError(absl::StrCat(kExpected, name, "; convert it to PNG"));
 }
 
-constexpr char kLibrary[] = "libgyre_imgcodecs.so";
-constexpr char kAdvice[] =
-    "; build //engine/data/pictures/imgcodecs:libgyre_imgcodecs.so and put it beside the program";
-
-// kLibrary, which stays open.
-struct ImgcodecsLibrary {
-  ReadOtherHeaderFunction* read_header = nullptr;
-  DecodeOtherFunction* decode = nullptr;
-};
-
-// Where the library is: beside the program, in the build that has made the program, or wherever the
-// system looks.
-std::string PathOfLibrary(const std::filesystem::path& program) {
-  std::error_code error;
-  const std::filesystem::path beside = program.parent_path() / kLibrary;
-  if (std::filesystem::exists(beside, error)) return beside.string();
-  for (auto folder = program.parent_path(); folder.has_relative_path();
-       folder = folder.parent_path()) {
-    // Of Bazel: bazel-out/CONFIGURATION/bin.
-    if (folder.filename() != "bin") continue;
-    if (folder.parent_path().parent_path().filename() != "bazel-out") continue;
-    const auto built = folder / "engine/data/pictures/imgcodecs" / kLibrary;
-    if (std::filesystem::exists(built, error)) return built.string();
-  }
-  return kLibrary;
-}
-
-absl::StatusOr<ImgcodecsLibrary> OpenLibrary() {
-  std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::string path = PathOfLibrary(program);
-  void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    const std::string why = dlerror();
-    if (path == kLibrary) {
-      return absl::UnavailableError(
-          absl::StrCat("expected ", kLibrary, ", which reads TIFF, BMP, JPEG 2000 and PNM, beside ",
-                       program.string(), ", got: ", why, kAdvice));
-    }
-    return absl::UnavailableError(
-        absl::StrCat("TIFF, BMP, JPEG 2000 and PNM need ", path, ", which does not load: ", why,
-                     "; run tools/setup, or apt-get install libopencv-imgcodecs406 libtiff6"));
-  }
-  ImgcodecsLibrary library;
-  library.read_header = reinterpret_cast<ReadOtherHeaderFunction*>(dlsym(handle, kReadOtherHeader));
-  library.decode = reinterpret_cast<DecodeOtherFunction*>(dlsym(handle, kDecodeOther));
-  if (library.read_header == nullptr || library.decode == nullptr) {
-    return absl::UnavailableError(
-        absl::StrCat("expected ", path, " of this version, got another", kAdvice));
-  }
-  return library;
-}
-
-absl::StatusOr<ImgcodecsLibrary> Library() {
-  static const absl::StatusOr<ImgcodecsLibrary> library = OpenLibrary();
-  return library;
-}
-
-absl::Status ToStatus(int code, const char* text) {
-  return absl::Status(static_cast<absl::StatusCode>(code), text);
-}
-
 // Where rows of a window go.
 struct RowTaker {
   const PixelFormat& format;
@@ -137,20 +72,20 @@ void Take(void* taker, const uint8_t* pixels, int channels) {
 
 absl::StatusOr<PictureHeader> ReadOtherHeader(std::string_view file) {
   ASSIGN_OR_RETURN(const OtherFormat format, KnownFormat(file));
-  ASSIGN_OR_RETURN(const ImgcodecsLibrary library, Library());
+  ASSIGN_OR_RETURN(const ImgcodecsLibrary library, LoadImgcodecs());
   PictureHeader header;
   char text[kImgcodecsText];
-  RETURN_IF_ERROR(ToStatus(library.read_header(format, file, &header, text), text));
+  RETURN_IF_ERROR(ImgcodecsStatus(library.read_header(format, file, &header, text), text));
   return header;
 }
 
 absl::Status DecodeOther(std::string_view file, const PictureHeader& header, const Window& stored,
                          const PixelFormat& format, uint8_t* to) {
   ASSIGN_OR_RETURN(const OtherFormat kind, KnownFormat(file));
-  ASSIGN_OR_RETURN(const ImgcodecsLibrary library, Library());
+  ASSIGN_OR_RETURN(const ImgcodecsLibrary library, LoadImgcodecs());
   RowTaker taker = {format, stored.width, to};
   char text[kImgcodecsText];
-  return ToStatus(library.decode(kind, file, header, stored, &Take, &taker, text), text);
+  return ImgcodecsStatus(library.decode(kind, file, header, stored, &Take, &taker, text), text);
 }
 
 }  // namespace gyre

@@ -8,6 +8,7 @@
 #include "engine/data/pictures/imgcodecs/opencv_picture.h"
 #include "engine/data/pictures/imgcodecs/refusal.h"
 #include "engine/data/pictures/imgcodecs/stored_size.h"
+#include "engine/data/pictures/imgcodecs/text_line.h"
 #include "engine/data/pictures/imgcodecs/tiff.h"
 
 namespace gyre {
@@ -57,4 +58,10 @@ int gyre_imgcodecs_decode(gyre::OtherFormat format, std::string_view file,
                ? gyre::DecodeTiff(file, header, stored, row)
                : gyre::DecodeByOpenCv(format, file, header, stored, row);
   });
+}
+
+int gyre_imgcodecs_draw_text(std::string_view line, int64_t height, int64_t width, uint8_t* to,
+                             char* text) {
+  return gyre::Guarded(text,
+                       [&] { return gyre::DrawTextLine(std::string(line), height, width, to); });
 }

@@ -1,7 +1,8 @@
 // imgcodecs.h: what libgyre_imgcodecs.so does: reads TIFFs by libtiff, and BMPs, JPEG 2000 and PNM
-// files by OpenCV's imgcodecs.  imgcodecs maps 140 libraries in 66 ms and takes 50 MB, so a program
-// opens the library at first use (other_format.h).  The two share no code, hence the interface: of
-// C, with plain types, errors as a code and a text, no exceptions.  Any thread.
+// files by OpenCV's imgcodecs, and draws text.  imgcodecs maps 140 libraries in 66 ms and takes 50
+// MB, so a program opens the library at first use (imgcodecs_library.h).  The two share no code,
+// hence the interface: of C, with plain types, errors as a code and a text, no exceptions.  Any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -32,12 +33,19 @@ using DecodeOtherFunction = int(OtherFormat format, std::string_view file,
                                 const PictureHeader& header, const Window& stored, TakeRow* take,
                                 void* taker, char* text);
 
+// Fills `to`, [height, width] grey, with a line of text (text_line.h).  Returns as DecodeOther
+// does.
+using DrawTextFunction = int(std::string_view line, int64_t height, int64_t width, uint8_t* to,
+                             char* text);
+
 constexpr char kReadOtherHeader[] = "gyre_imgcodecs_read_header";
 constexpr char kDecodeOther[] = "gyre_imgcodecs_decode";
+constexpr char kDrawText[] = "gyre_imgcodecs_draw_text";
 
 }  // namespace gyre
 
 extern "C" {
 gyre::ReadOtherHeaderFunction gyre_imgcodecs_read_header;
 gyre::DecodeOtherFunction gyre_imgcodecs_decode;
+gyre::DrawTextFunction gyre_imgcodecs_draw_text;
 }
