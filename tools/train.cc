@@ -22,6 +22,7 @@
 #include "engine/runtime/timeline.h"
 #include "engine/training/feed/assumed_data.h"
 #include "engine/training/feed/sent_data.h"
+#include "engine/training/feed/shown_batch.h"
 #include "engine/training/run/trainer.h"
 #include "tools/command_line/devices.h"
 #include "tools/command_line/flag_values.h"
@@ -109,6 +110,9 @@ ABSL_FLAG(bool, verbose, false, "With --plan: also where states are and what oth
 ABSL_FLAG(bool, json, false, "With --plan: print one JSON object.");
 ABSL_FLAG(std::string, plan_picture, "",
           "With --plan: draw memory and copies over time.  NAME.html or NAME.svg.");
+ABSL_FLAG(std::string, show_batch, "",
+          "Write the first batch's pictures, as the net gets them, with labels: NAME.png.  Train "
+          "nothing.");
 ABSL_FLAG(std::string, timeline, "",
           "File for a Chrome trace of work and waits, such as timeline.json.  Under mpirun, one a "
           "rank: timeline.rank0.json, ...");
@@ -124,6 +128,7 @@ constexpr char kUsage[] =
     "  train --trainer=... --ranks=2                    # the same without mpirun\n"
     "  train --trainer=... --out=runs/a --resume=latest # after an interruption\n"
     "  train --trainer=... --plan                       # what it would do\n"
+    "  train --trainer=... --show_batch=batch.png       # what the net would see\n"
     "\n"
     "The last line is `weights sha256 HEX`: equal runs give equal digests.\n"
     "\n"
@@ -145,7 +150,7 @@ const std::vector<FlagGroup> kGroups = {
     {"Ranks",
      {"ranks", "allreduce", "wire", "shard_optimizer", "sync", "staleness", "servers",
       "server_memory", "send_data", "stall_timeout_s"}},
-    {"Looking", {"plan", "verbose", "json", "plan_picture", "timeline"}},
+    {"Looking", {"plan", "verbose", "json", "plan_picture", "show_batch", "timeline"}},
 };
 
 // Of flags whose words a file has in capitals, in which an error of the field would name them.
@@ -257,6 +262,11 @@ absl::StatusOr<TrainingOptions> OptionsOf(const ConfigFiles& files) {
 }
 
 absl::Status CheckLooks(const std::string& path, bool plan) {
+  const std::string batch = absl::GetFlag(FLAGS_show_batch);
+  if (!batch.empty() && plan) {
+    return absl::InvalidArgumentError("--show_batch: plans nothing; leave out --plan");
+  }
+  if (!batch.empty()) RETURN_IF_ERROR(CheckEnding("show_batch", batch, {".png"}));
   if (!plan && absl::GetFlag(FLAGS_json)) {
     return absl::InvalidArgumentError("--json needs --plan");
   }
@@ -296,6 +306,7 @@ std::string CommandOf() {
   add("device", absl::GetFlag(FLAGS_device));
   add("out", absl::GetFlag(FLAGS_out));
   add_switch("plan", absl::GetFlag(FLAGS_plan));
+  add_switch("show_batch", !absl::GetFlag(FLAGS_show_batch).empty());
   add_switch("send_data", absl::GetFlag(FLAGS_send_data));
   add_switch("batch=auto", absl::GetFlag(FLAGS_batch) == "auto");
   const std::string resume = absl::GetFlag(FLAGS_resume);
@@ -353,12 +364,35 @@ absl::StatusOr<RunData> Open(const ConfigFiles& files, const TrainingOptions& op
   return std::move(sent.data);
 }
 
+// Writes the first batch to `path`, by rank 0.
+absl::Status ShowFirstBatch(const ConfigFiles& files, const TrainingOptions& options,
+                            const std::string& path, ProcessGroup& communication,
+                            const DeviceChoice& choice, SharedRunData& shared) {
+  const auto open = [&] { return Open(files, options, /*plan=*/false, communication, shared); };
+  if (communication.rank() != 0) return open().status();
+  std::string title;
+  // The file is opened before the data, so that a folder that is not there is told at once.
+  RETURN_IF_ERROR(WriteFileAtomically(path, [&](const FileSink& sink) -> absl::Status {
+    ASSIGN_OR_RETURN(RunData data, open());
+    SetWorkers(absl::GetFlag(FLAGS_data_threads), choice.threads, data);
+    ASSIGN_OR_RETURN(const ShownBatch shown,
+                     ShowBatch(files.trainer, files.net, data, *choice.device));
+    title = shown.title;
+    return sink(shown.png);
+  }));
+  std::printf("%s: %s\n", path.c_str(), title.c_str());
+  return absl::OkStatus();
+}
+
 absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
                    ProcessGroup& communication, const DeviceChoice& choice, SharedRunData& shared) {
   Timeline::SetRow(Timeline::NewRow(communication.rank(), "training"));
   options.choices["threads"] = absl::StrCat(choice.threads);
   options.pages.threads = choice.threads;
   options.choices["ranks"] = absl::StrCat(communication.size());
+  if (const std::string path = absl::GetFlag(FLAGS_show_batch); !path.empty()) {
+    return ShowFirstBatch(files, options, path, communication, choice, shared);
+  }
   ASSIGN_OR_RETURN(RunData data, Open(files, options, plan, communication, shared));
   SetWorkers(absl::GetFlag(FLAGS_data_threads), choice.threads, data);
   options.tune = choice.tune;
