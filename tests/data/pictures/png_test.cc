@@ -208,6 +208,20 @@ TEST(Png, SizesThatNoPictureHasAreRefused) {
   EXPECT_EQ(ReadPngHeader(Changed(file, "IHDR", 4, BigEndianBytes(1000000)))->height, 1000000);
 }
 
+TEST(Png, HeadersTellTheKind) {
+  const auto kind = [](int color_type, int depth, bool transparent) -> std::string {
+    std::mt19937_64 random(1);
+    const PngKind of{.color_type = color_type, .depth = depth, .transparent = transparent};
+    return ReadPngHeader(RandomPng(of, &random).file)->kind;
+  };
+  EXPECT_EQ(kind(PNG_COLOR_TYPE_GRAY, 1, false), "grey");
+  EXPECT_EQ(kind(PNG_COLOR_TYPE_GRAY, 16, true), "grey 16-bit, alpha");
+  EXPECT_EQ(kind(PNG_COLOR_TYPE_RGB, 16, false), "colour 16-bit");
+  EXPECT_EQ(kind(PNG_COLOR_TYPE_RGB_ALPHA, 8, false), "colour, alpha");
+  EXPECT_EQ(kind(PNG_COLOR_TYPE_PALETTE, 4, false), "palette");
+  EXPECT_EQ(kind(PNG_COLOR_TYPE_PALETTE, 8, true), "palette, alpha");
+}
+
 TEST(Png, ExifTurnsWhereverItIs) {
   const PngKind kind = {.height = 5, .width = 4};
   std::mt19937_64 random(1);
