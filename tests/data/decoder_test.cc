@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <vector>
 
 namespace gyre {
@@ -101,6 +102,28 @@ TEST(Decoder, MovesByHand) {
             (std::vector<float>{-1.5}));
   EXPECT_EQ((Decoded<uint8_t, float>({4}, {1, 1, 1}, {.right = 1}, {.mean = {3}, .std = {2}})),
             (std::vector<float>{-1.5}));
+}
+
+// Move's definition, for any number of channels.
+TEST(Decoder, MovesBeyondEveryEdge) {
+  constexpr int64_t kHeight = 2, kWidth = 3;
+  for (const int64_t channels : {1, 2, 3, 4}) {
+    std::vector<uint8_t> sample(kHeight * kWidth * channels);
+    std::iota(sample.begin(), sample.end(), uint8_t{1});
+    for (int64_t draw = 0; draw < 2 * 9 * 9; ++draw) {
+      const Move move = {.flip = draw % 2 == 1, .down = draw / 2 % 9 - 4, .right = draw / 18 - 4};
+      std::vector<int32_t> expected;
+      for (int64_t i = 0; i < kHeight * kWidth * channels; ++i) {
+        const int64_t column = i / channels % kWidth;
+        const int64_t y = i / channels / kWidth + move.down;
+        const int64_t x = (move.flip ? kWidth - 1 - column : column) + move.right;
+        const bool inside = y >= 0 && y < kHeight && x >= 0 && x < kWidth;
+        expected.push_back(inside ? sample[(y * kWidth + x) * channels + i % channels] : 0);
+      }
+      EXPECT_EQ((Decoded<uint8_t, int32_t>(sample, {kHeight, kWidth, channels}, move)), expected)
+          << channels << " " << move.flip << " " << move.down << " " << move.right;
+    }
+  }
 }
 
 TEST(Decoder, MovesAreDrawnEvenly) {

@@ -17,34 +17,44 @@ To Round(double value) {
 }
 
 // to <- value(element, channel) of the moved sample.  kChannels: the channels, or 0 for any number.
+// `value` is copied, so that no store can seem to change what it has.
 template <int kChannels, typename From, typename To, typename Value>
-void PlaceChannels(const Tensor& sample, const Move& move, const Tensor& result,
-                   const Value& value) {
+void PlaceChannels(const Tensor& sample, const Move& move, const Tensor& result, Value value) {
   const Shape& shape = sample.shape;
   const int64_t channels = kChannels > 0       ? kChannels
                            : shape.rank() == 0 ? 1
                                                : shape[shape.rank() - 1];
-  const From* from = sample.as<From>();
   To* to = result.as<To>();
-  const auto place = [&](const From* pixel) {
-    for (int64_t c = 0; c < channels; ++c) *to++ = value(pixel[c], c);
+  // Places `count` pixels, one every `step` elements.
+  const auto place = [&to, channels, value](const From* pixel, int64_t step, int64_t count) {
+    To* placed = to;
+    for (int64_t i = 0; i < count; ++i, pixel += step, placed += channels) {
+      for (int64_t c = 0; c < channels; ++c) placed[c] = value(pixel[c], c);
+    }
+    to = placed;
   };
   if (!move.flip && move.down == 0 && move.right == 0) {
-    for (int64_t i = 0; i < shape.elements(); i += channels) place(from + i);
+    place(sample.as<From>(), channels, shape.elements() / channels);
     return;
   }
   GYRE_CHECK(shape.rank() == 3);
   const int64_t height = shape[0], width = shape[1];
+  const std::vector<From> zeros(static_cast<size_t>(channels));
+  // The columns from `begin` to `end` - 1 lie in the sample.
+  const int64_t right = move.flip ? -move.right : move.right;
+  const int64_t begin = std::clamp<int64_t>(-right, 0, width);
+  const int64_t end = std::clamp<int64_t>(width - right, begin, width);
   for (int64_t row = 0; row < height; ++row) {
     const int64_t y = row + move.down;
-    for (int64_t column = 0; column < width; ++column) {
-      const int64_t x = (move.flip ? width - 1 - column : column) + move.right;
-      if (y >= 0 && y < height && x >= 0 && x < width) {
-        place(from + (y * width + x) * channels);
-      } else {
-        for (int64_t c = 0; c < channels; ++c) *to++ = value(From{}, c);
-      }
+    if (y < 0 || y >= height) {
+      place(zeros.data(), 0, width);
+      continue;
     }
+    const From* const from = sample.as<From>() + y * width * channels;
+    const int64_t x = move.flip ? width - 1 - begin - right : begin + right;
+    place(zeros.data(), 0, begin);
+    place(from + x * channels, move.flip ? -channels : channels, end - begin);
+    place(zeros.data(), 0, width - end);
   }
 }
 
@@ -108,7 +118,7 @@ absl::Status Decoder::Decode(const Tensor& from, const Move& move, const Tensor&
   VisitReal(to.dtype, [&]<typename To>() {
     if (from.dtype == DType::kU8) {
       const auto* values = reinterpret_cast<const To*>(values_.data());
-      Place<uint8_t, To>(from, move, to, [&](uint8_t x, int64_t channel) {
+      Place<uint8_t, To>(from, move, to, [values, step](uint8_t x, int64_t channel) {
         return values[static_cast<size_t>(channel) * step * kBytes + x];
       });
     } else {
