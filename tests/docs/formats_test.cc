@@ -1,9 +1,10 @@
-// docs/formats.md against the messages it describes.  Left out are the layers' own messages, which
+// docs/formats.md and docs/data_*.md against the messages that they describe.  Left out are the layers' own messages, which
 // layer.proto describes, and initializers, which the page shows by example.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <regex>
 #include <set>
@@ -13,6 +14,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/data/files/atomic_file.h"
 #include "models/schema/net.pb.h"
@@ -26,11 +28,15 @@ using google::protobuf::FieldDescriptor;
 
 // The default cells of the tables of fields, by field name without the message ("momentum").
 std::multimap<std::string, std::string> ReadTables() {
-  const absl::StatusOr<std::string> page = ReadFile("docs/formats.md");
-  EXPECT_TRUE(page.ok()) << page.status();
+  std::string pages;
+  for (const auto& file : std::filesystem::directory_iterator("docs")) {
+    const absl::StatusOr<std::string> page = ReadFile(file.path());
+    EXPECT_TRUE(page.ok()) << page.status();
+    absl::StrAppend(&pages, page.value_or(""), "\n");
+  }
   std::multimap<std::string, std::string> rows;
   bool in_table = false;
-  for (absl::string_view line : absl::StrSplit(page.value_or(""), '\n')) {
+  for (absl::string_view line : absl::StrSplit(pages, '\n')) {
     if (!absl::StartsWith(line, "|")) in_table = false;
     if (absl::StartsWith(line, "| field |")) in_table = true;
     const std::vector<std::string> cells = absl::StrSplit(line, '|');
