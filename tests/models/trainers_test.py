@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Starts each model's trainer: --plan, and a step of the small ones.
 
-trainers_test.py TRAIN MAKE_SHOTS MAKE_REVIEWS     in the folder that has models/; on a copy of it
+trainers_test.py TRAIN MAKE_SHOTS MAKE_REVIEWS MAKE_IMAGES
+in the folder that has models/; on a copy of it
 """
 
 import sys
@@ -53,7 +54,7 @@ def check_characters(folder):
 
 
 def main():
-    train, make_shots, make_reviews = map(os.path.abspath, sys.argv[1:])
+    train, make_shots, make_reviews, make_images = map(os.path.abspath, sys.argv[1:])
     with tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as name:
         folder = Path(name)
         shutil.copytree("models", folder / "models")
@@ -62,6 +63,9 @@ def main():
         check_characters(folder)
         run([make_shots, f"--out={folder}/runs/data/shots", "--test=4", "--shot_steps=100"])
         run([make_reviews, f"--out={folder}/runs/data/reviews", "--train=40", "--test=4"])
+        imagenet = folder / "runs/data/imagenet"
+        run([make_images, f"--out={imagenet}", "--train=256", "--test=10", "--most=99"])
+        (imagenet / "test").rename(imagenet / "val")
         for net in sorted(folder.glob("models/*/net.textproto")):
             model, trainer = net.parent.name, f"--trainer={net.parent}/trainer.textproto"
             plan = run([train, trainer, "--plan"])

@@ -16,9 +16,10 @@ namespace {
 constexpr char kFashionMnistFolder[] = "/usr/share/datasets/fashion-mnist/";
 // What the commands in the READMEs of models/ make, in runs/data.
 constexpr const char* kMade[] = {
-    "images_224.npy", "images_227.npy", "labels.npy",      "train_text.npy", "train_next.npy",
-    "test_text.npy",  "test_next.npy",  "bible_train.txt", "bible_test.txt", "shots/train",
-    "images/train",   "shots/test",     "reviews/train",   "reviews/test"};
+    "images_224.npy", "images_227.npy", "labels.npy",     "train_text.npy",
+    "train_next.npy", "test_text.npy",  "test_next.npy",  "bible_train.txt",
+    "bible_test.txt", "shots/train",    "images/train",   "shots/test",
+    "reviews/train",  "reviews/test",   "imagenet/train", "imagenet/val"};
 
 absl::StatusOr<std::unique_ptr<Dataset>> Open(const SeriesSource& source) {
   const DatasetConfig& config = source.set();
