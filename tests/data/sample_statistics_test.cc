@@ -164,5 +164,14 @@ TEST(SampleStatistics, ValuesWithoutSquares) {
   EXPECT_EQ(error(1e150), "");
 }
 
+TEST(SampleStatistics, ChannelsOfZerosAndOnes) {
+  const auto of = [](const auto& values) {
+    return StatisticsOf(DatasetOf(values, 3, {2}), 0, 3)->zero_one;
+  };
+  EXPECT_EQ(of(std::vector<double>{0, 1, 1, 0.5, 1, 0}), (std::vector<bool>{true, false}));
+  EXPECT_EQ(of(std::vector<float>{0, 0, 1, -1, 0, 0}), (std::vector<bool>{true, false}));
+  EXPECT_EQ(of(std::vector<uint8_t>{0, 255, 0, 1, 255, 0}), (std::vector<bool>{false, false}));
+}
+
 }  // namespace
 }  // namespace gyre

@@ -35,6 +35,7 @@ struct Moments {
 
 // Of up to 2^64 / 255^2 values of a channel.  10,000 pictures of 2^28 pixels have fewer.
 struct ByteSums {
+  static constexpr bool zero_one = false;
   uint64_t sum = 0, squares = 0;
 
   bool Add(uint8_t x) {
@@ -56,7 +57,7 @@ template <typename T>
 struct RealSums {
   TwoDoubles sum, squares;
   double first = std::numeric_limits<double>::quiet_NaN();
-  bool varies = false;
+  bool varies = false, zero_one = true;
 
   bool Add(T x) {
     const double value = x, square = value * value;
@@ -67,6 +68,7 @@ struct RealSums {
     squares.Add(square, less);
     if (std::isnan(first)) first = value;
     varies = varies || value != first;
+    zero_one = zero_one && (value == 0 || value == 1);
     return true;
   }
   // mean(x^2) - mean(x)^2, whose leading digits cancel.
@@ -101,7 +103,8 @@ absl::StatusOr<SampleStatistics> Sum(const Dataset& dataset, size_t array, int64
   std::vector<Sums> sums(channels);
   SampleStatistics result{.mean = std::vector<double>(channels),
                           .std = std::vector<double>(channels),
-                          .values = std::vector<int64_t>(channels)};
+                          .values = std::vector<int64_t>(channels),
+                          .zero_one = std::vector<bool>(channels)};
   SampleMemory memory;
   for (int64_t i = 0; i < samples; ++i) {
     const int64_t sample = EvenlySpread(i, samples, dataset.size());
@@ -124,6 +127,7 @@ absl::StatusOr<SampleStatistics> Sum(const Dataset& dataset, size_t array, int64
   for (size_t c = 0; c < channels; ++c) {
     if (result.values[c] == 0) continue;
     const Moments moments = sums[c].Of(result.values[c]);
+    result.zero_one[c] = sums[c].zero_one;
     result.mean[c] = moments.mean;
     result.std[c] = std::sqrt(std::max(moments.variance, 0.0));
   }

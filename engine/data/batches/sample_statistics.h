@@ -17,6 +17,8 @@ struct SampleStatistics {
   std::vector<double> mean;     // 0 without values
   std::vector<double> std;      // sqrt(mean of (x - mean)^2).  0 if all values are equal
   std::vector<int64_t> values;  // counted
+  // Whether all are 0 or 1, of reals, as where they say which word a table's row has.
+  std::vector<bool> zero_one;
 };
 
 // Of `samples` samples of arrays()[array], evenly spread over the data set: sample i * size /

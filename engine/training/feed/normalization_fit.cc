@@ -47,16 +47,22 @@ absl::StatusOr<std::string> MakeNormalization(const DataConfig& data, const Data
     const std::string& input = InputOf(config, data);
     ASSIGN_OR_RETURN(const SampleStatistics found,
                      StatisticsOf(training, ArrayOf(training, input), samples));
-    std::vector<size_t> constant;
+    std::vector<size_t> constant, zero_one;
     for (size_t c = 0; c < found.std.size(); ++c) {
-      if (found.std[c] == 0) constant.push_back(c);
-      absl::StrAppend(&text, input, "\t", c, "\t", ExactText(found.mean[c]), "\t",
-                      ExactText(found.std[c] == 0 ? 1 : found.std[c]), "\n");
+      const bool varies = found.std[c] != 0, is_left = varies && found.zero_one[c];
+      if (!varies) constant.push_back(c);
+      if (is_left) zero_one.push_back(c);
+      absl::StrAppend(&text, input, "\t", c, "\t", ExactText(is_left ? 0 : found.mean[c]), "\t",
+                      ExactText(varies && !is_left ? found.std[c] : 1), "\n");
     }
-    if (constant.empty()) continue;
-    notes.push_back(absl::StrFormat(
-        "normalization of \"%s\": channels of equal values have std 1: %d of %d, number%s %s",
-        input, constant.size(), found.std.size(), constant.size() > 1 ? "s" : "", List(constant)));
+    const auto note = [&](const std::vector<size_t>& channels, const char* what) {
+      if (channels.empty()) return;
+      notes.push_back(absl::StrFormat(
+          "normalization of \"%s\": channels of %s: %d of %d, number%s %s", input, what,
+          channels.size(), found.std.size(), channels.size() > 1 ? "s" : "", List(channels)));
+    };
+    note(constant, "equal values have std 1");
+    note(zero_one, "zeros and ones are left as they are");
   }
   if (samples < training.size()) {
     notes.push_back(absl::StrFormat("normalization: of %d of %d training samples, evenly spread",

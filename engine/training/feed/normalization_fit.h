@@ -29,7 +29,8 @@ const std::string& InputOf(const NormalizationConfig& config, const DataConfig& 
 bool HasAuto(const DataConfig& data);
 
 // Reads 10,000 samples of data.train, evenly spread, or all if there are fewer.  The std of a
-// channel whose values are equal is 1.  Appends notes for people.
+// channel whose values are equal is 1.  A channel of reals that are 0 or 1 is left as it is: else
+// the 1 of a rare word would be large.  Appends notes for people.
 // Precondition: an array of bytes or reals feeds each input that a setting is of.
 // Errors: those of StatisticsOf.
 absl::StatusOr<std::string> MakeNormalization(const DataConfig& data, const Dataset& training,

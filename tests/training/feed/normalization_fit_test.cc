@@ -144,6 +144,25 @@ TEST_F(NormalizationFit, IsOfTheTrainingSamples) {
   EXPECT_THAT(given->notes, ElementsAre(HasSubstr("write normalization { auto: true }")));
 }
 
+// A rare 1 is not large.
+TEST_F(NormalizationFit, LeavesZerosAndOnes) {
+  std::vector<float> values(2 * 900);
+  for (size_t i = 0; i < values.size(); i += 2) values[i + 1] = static_cast<float>(i);
+  values[100] = 1;
+  WriteBytes(folder_ / "x.npy", Npy("<f4", "(900, 2)", BytesOf(values)));
+  WriteBytes(folder_ / "pixels.npy", Npy("|u1", "(900, 1, 1, 1)", std::string(900, '\1')));
+  WriteBytes(folder_ / "y.npy", Npy("<f4", "(900, 1)", BytesOf(std::vector<float>(900))));
+  const std::string setting = "normalization { input: 'x' auto: true }";
+  const auto data = Open(TextOf(setting));
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->feed.inputs[0].normalization.mean, (std::vector<double>{0, 899}));
+  EXPECT_EQ(data->feed.inputs[0].normalization.std[0], 1);
+  EXPECT_THAT(data->notes, ElementsAre(testing::_,
+                                       "normalization of \"x\": channels of zeros and "
+                                       "ones are left as they are: 1 of 2, number 0"));
+  EXPECT_EQ(Warnings(setting), "");
+}
+
 TEST_F(NormalizationFit, SaysWhatIsWrong) {
   EXPECT_EQ(Error(TextOf("normalization { input: 'z' auto: true }")),
             "@/t:2:24: data.normalization: the net has no input \"z\"; it has \"x\", \"pixels\", "
@@ -221,13 +240,13 @@ TEST_F(NormalizationFit, WarnsOfLargeInputs) {
 
 TEST_F(NormalizationFit, WarnsOfWhatAutoCannotMend) {
   std::vector<float> x(2000, 0);
-  x[1] = 1;
+  x[1] = 2;
   WriteBytes(folder_ / "x.npy", Npy("<f4", "(1000, 2)", BytesOf(x)));
   WriteBytes(folder_ / "pixels.npy", Npy("|u1", "(1000, 1, 1, 1)", std::string(1000, '\0')));
   WriteBytes(folder_ / "y.npy", Npy("<f4", "(1000, 1)", std::string(4000, '\0')));
   EXPECT_EQ(Warnings(""), "");
   EXPECT_THAT(Warnings("normalization { input: 'x' auto: true }"),
-              HasSubstr("input \"x\": sample 0 (the first is 0) holds 1 in channel 1, which is "
+              HasSubstr("input \"x\": sample 0 (the first is 0) holds 2 in channel 1, which is "
                         "31.607 after normalization; training may fail with inputs beyond 20; it "
                         "is far from the others: correct it"));
 }
