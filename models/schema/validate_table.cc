@@ -45,8 +45,10 @@ class TableCheck {
     if (status.ok()) status = take("index", table_.index());
     if (status.ok()) status = take("text", table_.text());
     if (status.ok()) status = take("ignore", table_.ignore());
-    for (const auto& [field, name, has] : {std::tuple("group", table_.group(), table_.has_group()),
-                                           std::tuple("time", table_.time(), table_.has_time())}) {
+    for (const auto& [field, name, has] :
+         {std::tuple("group", table_.group(), table_.has_group()),
+          std::tuple("time", table_.time(), table_.has_time()),
+          std::tuple("weight", table_.weight(), table_.has_weight())}) {
       if (!status.ok() || !has) continue;
       if (name.empty()) return Error(field, "is empty");
       // A column may be read as a number, too.
@@ -58,10 +60,10 @@ class TableCheck {
     for (int i = 0; i < table_.category_size(); ++i) {
       const std::string& name = table_.category(i);
       const auto field = fields.find(name);
-      const bool is_column =
-          table_.column_size() > 0
-              ? field != fields.end() && field->second == "column"
-              : field == fields.end() && name != table_.group() && name != table_.time();
+      const bool is_column = table_.column_size() > 0
+                                 ? field != fields.end() && field->second == "column"
+                                 : field == fields.end() && name != table_.group() &&
+                                       name != table_.time() && name != table_.weight();
       if (is_column) continue;
       return Error(
           "category",

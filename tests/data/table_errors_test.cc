@@ -43,6 +43,19 @@ TEST_F(TableErrors, SaysWhatIsWrongInAFile) {
   EXPECT_EQ(error("a,y\nK\xf6ln,2\n"),
             "@t.csv:2: column \"a\": not UTF-8; write the file as UTF-8");
   EXPECT_EQ(error("\xf6,y\n1,2\n"), "@t.csv:1: not UTF-8; write the file as UTF-8");
+  EXPECT_EQ(error(std::string("a,y\n1\0,2\n", 9)),
+            "@t.csv:2: column \"a\": a byte of 0; write the file as UTF-8");
+  EXPECT_EQ(error(std::string("ab,y\0\n1,2\n", 10)),
+            "@t.csv:1: a byte of 0; write the file as UTF-8");
+  EXPECT_EQ(error("a,y\n1,2\n1e999,2\n3,2\n"),
+            "@t.csv:3: column \"a\": expected a number, as 2 of 3 rows have, got \"1e999\"; write "
+            "missing_as: \"1e999\" if that is no value, or category: \"a\" if all are words");
+  EXPECT_EQ(error("a,y\n1,2\n", "label: 'y' index: 'b'"),
+            "@t.csv:1: unknown column \"b\"; choose from a, y");
+  EXPECT_EQ(error("a,y\n1,2\n", "label: 'y' column: 'b'"),
+            "@t.csv:1: unknown column \"b\"; choose from a, y");
+  EXPECT_EQ(error("a,y\n1,2\n", "label: 'y' group: 'b' window: 1"),
+            "@t.csv:1: unknown column \"b\"; choose from a, y");
   EXPECT_EQ(error("a,y\n1,2\n\"1,2\n"),
             "@t.csv:3: a quote within a cell, or one that is not closed");
   EXPECT_EQ(error("a,y\n1,2\n1,\n"),

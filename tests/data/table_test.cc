@@ -3,9 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "engine/data/batches/split_dataset.h"
 #include "tests/data/array_bytes.h"
 #include "tests/data/table_fixture.h"
 
@@ -159,6 +163,77 @@ TEST_F(Table, MissingValuesAreFilledIn) {
   EXPECT_EQ(Error(Data(), false), "@test.csv:2: column \"n\": expected a value, got none");
 }
 
+TEST_F(Table, RowsHaveWeights) {
+  Write("t.csv", "a,w,y\n1,0.5,2\n2,0,3\n");
+  Write("test.csv", "w,y,a\n7,1,1\n");
+  inputs_ = {{"columns", {1}}, kRealLabel, {"weight", {}}};
+  const auto data = *Open(Data("label: 'y' weight: 'w'"));
+  EXPECT_EQ(All<double>(*data, "columns"), (Doubles{1, 2}));
+  EXPECT_EQ(All<double>(*data, "weight"), (Doubles{0.5, 0}));
+  EXPECT_EQ(All<double>(**Open(Data("label: 'y' weight: 'w'"), false), "weight"), Doubles{7});
+  EXPECT_EQ(ShapeOf(**Open(Data("label: 'y' ignore: 'w'")), "weight"), "none");
+  inputs_[2].name = "importance";
+  EXPECT_EQ(All<double>(**Open("weight_input: 'importance' " + Data("label: 'y' weight: 'w'")),
+                        "importance"),
+            (Doubles{0.5, 0}));
+  EXPECT_EQ(Error(Data("label: 'y' weight: 'w'")),
+            "column \"w\" is the samples' weight, but the net has no REAL input \"weight\" without "
+            "dims; write input { name: \"weight\" } and make it the loss's third input");
+  inputs_.clear();
+  Write("t.csv", "a,w,y\n1,1,2\n2,-1,3\n");
+  EXPECT_EQ(Error(Data("label: 'y' weight: 'w'")),
+            "@t.csv:3: column \"w\": expected a weight of 0 or more, got \"-1\"");
+  Write("t.csv", "a,w,y\n1,1,2\n2,,3\n");
+  EXPECT_EQ(Error(Data("label: 'y' weight: 'w' missing: MEAN")),
+            "@t.csv:3: column \"w\": expected a value, got none");
+  Write("t.csv", "a,w,y\n1,1,2\n2,much,3\n");
+  EXPECT_EQ(Error(Data("label: 'y' weight: 'w'")),
+            "@t.csv:3: column \"w\": expected a number, got \"much\"");
+}
+
+// Nothing but the classes is of the rows that a split holds back.
+TEST_F(Table, TheFitIsOfTheRowsThatAreNotHeldBack) {
+  std::mt19937 random(3);
+  for (const char* by : {"SAMPLE", "CLASS", "GROUP", "TIME"}) {
+    std::string text = "n,w,g,t,y\n";
+    for (int i = 0; i < 60; ++i) {
+      absl::StrAppend(&text, random() % 4 == 0 ? "" : absl::StrCat(random() % 1000), ",w",
+                      random() % 12, ",", random() % 9, ",", random() % 1000, ",c",
+                      i == 0 ? 9 : random() % 4, "\n");
+    }
+    Write("t.csv", text);
+    const std::string config =
+        absl::StrCat("split { test: 0.4 by: ", by, " seed: ", random() % 100, " } ",
+                     Data("label: 'y' index: 'w' group: 'g' time: 't' missing: MEAN"));
+    const std::string numbers = absl::StrReplaceAll(config, {{"index: 'w'", "column: 'n'"}});
+    DataConfig parsed;
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(numbers, &parsed));
+    const auto split = *Split(*Open(numbers), parsed.split(), "label");
+    // A missing number is the mean, which it does not change.
+    const Doubles trained = All<double>(*split.train, "columns");
+    const double mean = std::accumulate(trained.begin(), trained.end(), 0.0) / trained.size();
+    const std::string line = split.train->fit().at("table.txt");
+    double fitted = 0;
+    ASSERT_TRUE(absl::SimpleAtod(
+        std::vector<std::string>(absl::StrSplit(line, absl::ByAnyChar("\t\n")))[4], &fitted))
+        << line;
+    EXPECT_NEAR(fitted, mean, 1e-9) << by;
+
+    const auto words = *Split(*Open(config), parsed.split(), "label");
+    const auto used = All<int32_t>(*words.train, "w"), held = All<int32_t>(*words.test, "w");
+    const int32_t count = std::ranges::max(used);
+    for (int32_t word = 1; word <= count; ++word) {
+      EXPECT_TRUE(std::ranges::find(used, word) != used.end()) << by << word;
+    }
+    EXPECT_LE(std::ranges::max(held), count);
+    EXPECT_EQ(std::ranges::min(used), 1);
+    const std::string fit = words.train->fit().at("table.txt");
+    for (const char* name : {"c0", "c1", "c2", "c3", "c9"}) {
+      EXPECT_THAT(fit, HasSubstr(absl::StrCat("class\t", name, "\n"))) << by;
+    }
+  }
+}
+
 TEST_F(Table, CellsMayBeWrittenOtherwise) {
   Write("t.csv", "\xef\xbb\xbf# made today\r\na;b\r\n\"1,5\";x\r\n# more\r\n-2,25;y\r\n\r\n");
   const auto data = *Open(Data("separator: ';' decimal: ',' comment: '#' category: 'b'"));
@@ -230,6 +305,34 @@ TEST_F(Table, GroupsAreCutIntoWindows) {
             "12:00:00, got \"u\"");
 }
 
+TEST_F(Table, WindowsHaveWeights) {
+  Write("t.csv", "g,t,w,y\na,1,2,1\nb,1,3,1\na,2,4,1\na,3,5,1\nb,2,6,1\n");
+  const std::string plain = Data("group: 'g' time: 't' window: 2 label: 'y' ignore: 'w'");
+  const std::string weighed = Data("group: 'g' time: 't' window: 2 label: 'y' weight: 'w'");
+  // A number for each row is no label beyond the series.
+  inputs_ = {{"label", {2}}, {"weight", {}}};
+  EXPECT_EQ(All<double>(**Open(plain), "weight", 1), (Doubles{1, 0, 1, 0}));
+  const auto data = *Open(weighed);
+  EXPECT_EQ(All<double>(*data, "weight", 1), (Doubles{4, 0, 6, 0}));
+  EXPECT_THAT(data->notes(), testing::Contains("1 of 3 windows go on beyond their series, where "
+                                               "labels are 0; such a window has weight 0"));
+  // One for the last row is, and classes are ignored there.
+  for (const NetInput& label : {NetInput{"label", {}}, {"label", {2}, true}}) {
+    inputs_[0] = label;
+    EXPECT_EQ(All<double>(**Open(Data("group: 'g' time: 't' window: 2 label: 't' weight: 'w'")),
+                          "weight", 1),
+              (Doubles{4, 5, 6, 0}));
+  }
+  inputs_ = {{"label", {2}}};
+  EXPECT_THAT((*Open(plain))->notes(),
+              testing::Contains("1 of 3 windows go on beyond their series, where labels are 0; "
+                                "these count, unless the net has an input for weights and the loss "
+                                "takes it as its third"));
+  EXPECT_EQ(Error(Data("group: 'g' time: 't' window: 4 label: 'y' ignore: 'w'")),
+            "@t.csv: window: 4 is longer than every series; the longest has 3 rows; write window: "
+            "3");
+}
+
 // For a split by group or by time.
 TEST_F(Table, RowsAreInTheOrderOfTheirTimes) {
   Write("t.csv", "t,g,x,say\n3,a,1,p q\n1,b,2,r\n3,b,3,s\n2,c,4,t\n");
@@ -237,6 +340,8 @@ TEST_F(Table, RowsAreInTheOrderOfTheirTimes) {
   EXPECT_EQ(All<double>(*data, "columns"), (Doubles{2, 4, 1, 3}));
   EXPECT_THAT(data->groups(), ElementsAre(1, 2, 0, 1));
   EXPECT_THAT(data->lengths(), ElementsAre(1, 1, 2, 1));
+  EXPECT_EQ(All<double>(**Open(Data("time: 't' column: ['t', 'x']")), "columns"),
+            (Doubles{1, 2, 2, 4, 3, 1, 3, 3}));
   Write("test.csv", "x,say\n1,p\n");
   EXPECT_EQ(Error(Data("group: 'g' time: 't' text: 'say' length: 2"), false), "");
 }

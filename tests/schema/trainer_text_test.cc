@@ -222,6 +222,8 @@ TEST(TrainerText, Tables) {
   EXPECT_EQ(error(file + "ignore: ''"), "data.train.table.ignore: a column without a name");
   EXPECT_EQ(error(file + "group: 'y' label: 'y'"),
             "data.train.table.group: column \"y\" is already in label");
+  EXPECT_EQ(error(file + "weight: 'y' label: 'y'"),
+            "data.train.table.weight: column \"y\" is already in label");
   EXPECT_EQ(error(file + "column: 't' time: 't'"), "");
   EXPECT_EQ(error(file + "time: ''"), "data.train.table.time: is empty");
   EXPECT_EQ(error(file + "category: 'x'"), "");

@@ -1,17 +1,14 @@
 #include "engine/data/batches/split_dataset.h"
 
 #include <algorithm>
-#include <cmath>
-#include <map>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/data/sets/hold_out.h"
 #include "engine/runtime/check.h"
-#include "engine/runtime/random.h"
 
 namespace gyre {
 namespace {
@@ -103,28 +100,6 @@ absl::StatusOr<std::vector<int64_t>> ClassesOf(const Dataset& dataset, const std
   return numbers;
 }
 
-// Marks the share of `members` with the least keys, at least one of two.
-void Hold(double share, const std::vector<uint64_t>& keys, std::vector<int64_t> members,
-          std::vector<bool>& held) {
-  const auto count = static_cast<int64_t>(members.size());
-  if (count < 2) return;
-  const auto test =
-      std::clamp<int64_t>(std::llround(share * static_cast<double>(count)), 1, count - 1);
-  std::ranges::sort(members, {}, [&](int64_t i) { return std::pair(keys[i], i); });
-  for (int64_t i = 0; i < test; ++i) held[static_cast<size_t>(members[i])] = true;
-}
-
-// Of each group, by number.
-std::vector<std::vector<int64_t>> MembersOf(const std::vector<int64_t>& groups) {
-  std::map<int64_t, std::vector<int64_t>> members;
-  for (size_t i = 0; i < groups.size(); ++i) {
-    members[groups[i]].push_back(static_cast<int64_t>(i));
-  }
-  std::vector<std::vector<int64_t>> all;
-  for (auto& [group, of_group] : members) all.push_back(std::move(of_group));
-  return all;
-}
-
 }  // namespace
 
 absl::StatusOr<SplitDatasets> Split(std::shared_ptr<const Dataset> dataset,
@@ -138,44 +113,14 @@ absl::StatusOr<SplitDatasets> Split(std::shared_ptr<const Dataset> dataset,
     return absl::InvalidArgumentError(
         "samples that continue one another cannot be split; write data.test");
   }
-  std::vector<bool> held(static_cast<size_t>(size));
-  std::vector<uint64_t> keys;
-  for (int64_t i = 0; i < size; ++i) {
-    const RandomBits bits = Philox(RandomKey(config.seed(), "split"), 0, static_cast<uint64_t>(i));
-    keys.push_back(uint64_t{bits.v[0]} << 32 | bits.v[1]);
+  std::vector<int64_t> kinds;
+  if (config.by() == HoldOutConfig::CLASS) {
+    ASSIGN_OR_RETURN(kinds, ClassesOf(*dataset, label_input));
+  } else if (config.by() == HoldOutConfig::GROUP) {
+    kinds.assign(dataset->groups().begin(), dataset->groups().end());
+    if (kinds.empty()) return absl::InvalidArgumentError("by: GROUP needs a table's `group`");
   }
-  std::vector<int64_t> all(static_cast<size_t>(size));
-  std::iota(all.begin(), all.end(), 0);
-  switch (config.by()) {
-    case HoldOutConfig::SAMPLE:
-      Hold(config.test(), keys, all, held);
-      break;
-    case HoldOutConfig::CLASS: {
-      ASSIGN_OR_RETURN(const std::vector<int64_t> classes, ClassesOf(*dataset, label_input));
-      for (const auto& members : MembersOf(classes)) Hold(config.test(), keys, members, held);
-      break;
-    }
-    case HoldOutConfig::GROUP: {
-      const std::span<const int64_t> groups = dataset->groups();
-      if (groups.empty()) {
-        return absl::InvalidArgumentError("by: GROUP needs a table's `group`");
-      }
-      const auto members = MembersOf({groups.begin(), groups.end()});
-      std::vector<int64_t> numbers(members.size());
-      std::iota(numbers.begin(), numbers.end(), 0);
-      std::vector<bool> held_groups(members.size());
-      Hold(config.test(), keys, numbers, held_groups);
-      for (size_t g = 0; g < members.size(); ++g) {
-        for (const int64_t i : members[g]) held[static_cast<size_t>(i)] = held_groups[g];
-      }
-      break;
-    }
-    case HoldOutConfig::TIME: {
-      std::iota(keys.rbegin(), keys.rend(), 0);  // the last have the least
-      Hold(config.test(), keys, all, held);
-      break;
-    }
-  }
+  const std::vector<bool> held = HeldOut(size, config, kinds);
   std::vector<int64_t> train, test;
   for (int64_t i = 0; i < size; ++i) (held[static_cast<size_t>(i)] ? test : train).push_back(i);
   if (test.empty() || train.empty()) {

@@ -14,9 +14,7 @@ struct SplitDatasets {
   std::unique_ptr<Dataset> train, test;  // share what was split
 };
 
-// Splits by the configuration's seed, whatever the run's.  Both keep the order of `dataset`.  A
-// share has at least one sample, and of each class that has two (CLASS).  `label_input` names the
-// array of classes.
+// Splits by HeldOut.  Both keep the order of `dataset`.  `label_input` names the array of classes.
 // Errors: InvalidArgument for fewer than two samples, sequences that continue from sample to
 // sample, or a data set without the classes or groups by which to split.
 absl::StatusOr<SplitDatasets> Split(std::shared_ptr<const Dataset> dataset,

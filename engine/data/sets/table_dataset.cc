@@ -1,6 +1,5 @@
 // Rows of CSV files: a sample each, or series of them in samples of equal length.
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -8,12 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "engine/data/files/file_reader.h"
+#include "engine/data/sets/hold_out.h"
 #include "engine/data/sets/series.h"
 #include "engine/data/sets/table_fit.h"
 #include "engine/data/sets/table_reader.h"
 #include "engine/data/sets/table_rows.h"
 #include "engine/data/sets/table_survey.h"
+#include "engine/data/sets/table_windows.h"
 #include "engine/data/tensors/csv_reader.h"
 #include "engine/runtime/check.h"
 #include "models/schema/describe.h"
@@ -67,6 +67,18 @@ LabelShape LabelShapeOf(const SeriesSource& source, const TableConfig& config) {
   return {dims, of_window};
 }
 
+// Without this a table's weights would be left out unsaid.
+absl::Status CheckWeight(const SeriesSource& source, const TableConfig& config) {
+  const std::string& input = source.data.weight_input();
+  const NetInput* weight = source.Input(input);
+  if (!config.has_weight() || source.inputs.empty()) return absl::OkStatus();
+  if (weight != nullptr && weight->dims.empty() && !weight->label) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "column %s is the samples' weight, but the net has no REAL input \"%s\" without dims; write "
+      "input { name: \"%s\" } and make it the loss's third input",
+      Shown(config.weight()), input, input));
+}
+
 std::string Layout(const TableFit& fit) {
   std::vector<std::string> numbers, words;
   for (const TableColumn& column : fit.columns) {
@@ -98,123 +110,50 @@ absl::Status CheckColumns(const SeriesSource& source, const TableConfig& config,
       absl::StrJoin(dims, ", ")));
 }
 
-// The rows of each series, in order of time.
-absl::StatusOr<std::vector<std::vector<int64_t>>> SeriesOf(const TableRows& rows,
-                                                           const std::string& file) {
-  std::vector<std::vector<int64_t>> series;
-  for (size_t row = 0; row < rows.groups.size(); ++row) {
-    const auto group = static_cast<size_t>(rows.groups[row]);
-    if (series.size() <= group) series.resize(group + 1);
-    series[group].push_back(static_cast<int64_t>(row));
-  }
-  for (size_t group = 0; group < series.size(); ++group) {
-    const auto time = [&](int64_t row) { return rows.times[static_cast<size_t>(row)]; };
-    std::ranges::stable_sort(series[group], {}, time);
-    const auto same = std::ranges::adjacent_find(series[group], {}, time);
-    if (same == series[group].end()) continue;
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: rows %d and %d (the first is 0)%s have one time; expected an order", file, same[0],
-        same[1],
-        rows.group_names.empty() ? ""
-                                 : absl::StrCat(" of group ", Shown(rows.group_names[group]))));
-  }
-  return series;
+// The rows in the order of their times, if there are any.
+std::vector<int64_t> OrderOf(const TableRows& rows) {
+  std::vector<int64_t> order(rows.times.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {},
+                           [&](int64_t row) { return rows.times[static_cast<size_t>(row)]; });
+  return order;
 }
 
-// Cuts series into samples of `window` rows.  The last sample is the blank one.
-class Windows {
- public:
-  Windows(std::vector<std::vector<int64_t>> series, int64_t window)
-      : series_(std::move(series)), window_(window) {
-    for (const std::vector<int64_t>& rows : series_) {
-      samples_.push_back((static_cast<int64_t>(rows.size()) + window - 1) / window);
-    }
-    stored_ = std::accumulate(samples_.begin(), samples_.end(), int64_t{1});
+// Of `rows` rows of data.train, those that data.split holds back.  `all` is the fit of all rows.
+// Empty where nothing can be split, which Split says later.
+absl::StatusOr<std::vector<bool>> HeldRows(const SeriesSource& source,
+                                           const std::vector<std::string>& files, int64_t rows,
+                                           const TableFit& all) {
+  const TableConfig& config = source.data.train().table();
+  const HoldOutConfig& split = source.data.split();
+  const bool by_class = split.by() == HoldOutConfig::CLASS;
+  const bool by_group = split.by() == HoldOutConfig::GROUP;
+  if (config.has_window() || (by_class && all.label_kind != LabelKind::kClass) ||
+      (by_group && !config.has_group())) {
+    return std::vector<bool>{};
   }
-  const std::vector<int64_t>& samples() const { return samples_; }  // of each series
-  int64_t stored() const { return stored_; }
-
-  // [samples, window, ...] of [rows, ...], or [samples, ...] of each window's last row.
-  HostArray Cut(const RowArray& array, bool last_row) const {
-    const HostArray& rows = array.rows;
-    const auto element = static_cast<int64_t>(rows.bytes.size()) / rows.dims[0];  // bytes
-    HostArray cut{.dtype = rows.dtype, .dims = {stored_}, .bytes = {}};
-    if (!last_row) cut.dims.push_back(window_);
-    cut.dims.insert(cut.dims.end(), rows.dims.begin() + 1, rows.dims.end());
-    // Labels beyond a series' end are ignored: -1 has all bits set.
-    const char padding = array.is_label && rows.dtype == DType::kI32 ? '\xff' : '\0';
-    static_assert(kIgnored == -1);
-    cut.bytes.assign(static_cast<size_t>(stored_ * (last_row ? 1 : window_) * element), padding);
-    Visit([&](int64_t sample, int64_t step, int64_t row) {
-      const int64_t to = last_row ? sample : sample * window_ + step;
-      std::memcpy(cut.bytes.data() + to * element, rows.bytes.data() + row * element,
-                  static_cast<size_t>(element));
-    });
-    return cut;
+  TableFit labels;  // no more is to be read
+  if (by_class) {
+    labels.labels = all.labels;
+    labels.label_kind = all.label_kind;
+    labels.classes = all.classes;
   }
-
-  // [samples, window], 1 where a series begins.
-  HostArray Resets() const {
-    HostArray resets = NewArray<int32_t>(stored_, {window_});
-    int64_t sample = 0;
-    for (const int64_t samples : samples_) {
-      ElementsOf<int32_t>(resets)[sample * window_] = 1;
-      sample += samples;
-    }
-    return resets;
+  ASSIGN_OR_RETURN(TableRows read, ReadRows(files, rows,
+                                            {.config = config,
+                                             .fit = labels,
+                                             .label_input = source.data.label_input(),
+                                             .places = true,
+                                             .wants = [](const std::string&) { return true; }}));
+  const std::vector<int64_t> order = OrderOf(read);
+  std::vector<int64_t> kinds;
+  for (const int64_t row : order) {
+    if (by_class) kinds.push_back(ElementsOf<int32_t>(read.arrays[0].rows)[row]);
+    if (by_group) kinds.push_back(read.groups[static_cast<size_t>(row)]);
   }
-
-  // [samples], rows of the series in each.
-  HostArray Lengths() const {
-    HostArray lengths = NewArray<int32_t>(stored_, {});
-    Visit([&](int64_t sample, int64_t, int64_t) { ++ElementsOf<int32_t>(lengths)[sample]; });
-    return lengths;
-  }
-
- private:
-  // Calls `place` for each row, in order.
-  template <typename Place>
-  void Visit(const Place& place) const {
-    int64_t first = 0;
-    for (size_t s = 0; s < series_.size(); ++s) {
-      for (size_t i = 0; i < series_[s].size(); ++i) {
-        const auto step = static_cast<int64_t>(i);
-        place(first + step / window_, step % window_, series_[s][i]);
-      }
-      first += samples_[s];
-    }
-  }
-
-  const std::vector<std::vector<int64_t>> series_;
-  const int64_t window_;
-  std::vector<int64_t> samples_;
-  int64_t stored_ = 0;
-};
-
-absl::Status AddWindows(TableRows& rows, const TableConfig& config, bool label_of_window,
-                        const std::string& file, MemoryDataset& dataset) {
-  ASSIGN_OR_RETURN(auto series, SeriesOf(rows, file));
-  const Windows windows(std::move(series), config.window());
-  uint64_t bytes = 0;
-  for (const RowArray& array : rows.arrays) bytes += array.rows.bytes.size();
-  const double sample_bytes = static_cast<double>(bytes) / static_cast<double>(rows.groups.size()) *
-                              static_cast<double>(config.window());
-  RETURN_IF_ERROR(CheckFitsMemory(
-      file, static_cast<uint64_t>(sample_bytes * static_cast<double>(windows.stored()))));
-  for (RowArray& array : rows.arrays) {
-    RETURN_IF_ERROR(
-        dataset.Add(array.input, file, windows.Cut(array, array.is_label && label_of_window)));
-    array.rows = {};
-  }
-  RETURN_IF_ERROR(dataset.Add("reset", file, windows.Resets(), /*reset=*/true));
-  RETURN_IF_ERROR(dataset.Add("length", file, windows.Lengths()));
-  std::vector<int64_t> groups;
-  for (size_t s = 0; s < windows.samples().size(); ++s) {
-    groups.insert(groups.end(), static_cast<size_t>(windows.samples()[s]), static_cast<int64_t>(s));
-  }
-  dataset.SetGroups(std::move(groups));
-  dataset.SetSequences(windows.samples());
-  return absl::OkStatus();
+  const std::vector<bool> of_samples = HeldOut(rows, split, kinds);
+  std::vector<bool> held(of_samples.size());
+  for (size_t i = 0; i < held.size(); ++i) held[static_cast<size_t>(order[i])] = of_samples[i];
+  return held;
 }
 
 // The array's rows in this order.
@@ -229,12 +168,9 @@ HostArray InOrder(const HostArray& rows, const std::vector<int64_t>& order) {
 }
 
 // A sample each.  In the order of their times, if there are any.
-absl::Status AddRows(TableRows& rows, const TableConfig& config, const std::string& file,
-                     MemoryDataset& dataset) {
-  std::vector<int64_t> order(rows.times.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {},
-                           [&](int64_t row) { return rows.times[static_cast<size_t>(row)]; });
+absl::Status AddRows(TableRows& rows, const TableUse& use, MemoryDataset& dataset) {
+  const TableConfig& config = use.config;
+  const std::vector<int64_t> order = OrderOf(rows);
   const bool sorted = std::ranges::is_sorted(order);
   for (RowArray& array : rows.arrays) {
     if (!sorted) array.rows = InOrder(array.rows, order);
@@ -242,7 +178,7 @@ absl::Status AddRows(TableRows& rows, const TableConfig& config, const std::stri
       const int32_t* lengths = ElementsOf<int32_t>(array.rows);
       dataset.SetLengths({lengths, lengths + array.rows.dims[0]});
     }
-    RETURN_IF_ERROR(dataset.Add(array.input, file, std::move(array.rows)));
+    RETURN_IF_ERROR(dataset.Add(array.input, use.file, std::move(array.rows)));
   }
   if (!config.has_group() || rows.groups.empty()) return absl::OkStatus();
   std::vector<int64_t> groups;
@@ -280,11 +216,15 @@ void AddNotes(const TableFit& fit, int64_t unnamed, MemoryDataset& dataset) {
 absl::StatusOr<std::unique_ptr<Dataset>> OpenTable(const SeriesSource& source) {
   const TableConfig& config = source.data.train().table();
   ASSIGN_OR_RETURN(const std::optional<LabelKind> kind, LabelKindOf(source, config));
+  RETURN_IF_ERROR(CheckWeight(source, config));
   ASSIGN_OR_RETURN(const auto files, ResolvedFiles(source, source.set().table()));
   std::optional<TableSurvey> survey;
   const auto make = [&]() -> absl::StatusOr<std::string> {
     ASSIGN_OR_RETURN(const auto training, source.train ? files : ResolvedFiles(source, config));
     ASSIGN_OR_RETURN(survey, SurveyTable(training, config, kind));
+    if (!source.data.has_split()) return survey->fit.text();
+    ASSIGN_OR_RETURN(const auto held, HeldRows(source, training, survey->rows, survey->fit));
+    ASSIGN_OR_RETURN(survey, SurveyTable(training, config, kind, held));
     return survey->fit.text();
   };
   ASSIGN_OR_RETURN(std::string saved, FitFor(source, kTableFile, config.fit(), make));
@@ -307,19 +247,23 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenTable(const SeriesSource& source) {
   const auto wants = [&](const std::string& input) {
     return source.inputs.empty() || source.Input(input) != nullptr;
   };
+  const std::string weight = wants(source.data.weight_input()) ? source.data.weight_input() : "";
   ASSIGN_OR_RETURN(TableRows read, ReadRows(files, rows,
                                             {.config = config,
                                              .fit = fit,
                                              .label_input = source.data.label_input(),
                                              .label_dims = label.row,
+                                             .weight_input = config.has_weight() ? weight : "",
                                              .places = config.has_window() || source.train,
                                              .wants = wants}));
   auto dataset = std::make_unique<MemoryDataset>();
-  if (config.has_window()) {
-    RETURN_IF_ERROR(AddWindows(read, config, label.of_window, files[0], *dataset));
-  } else {
-    RETURN_IF_ERROR(AddRows(read, config, files[0], *dataset));
-  }
+  const TableUse use{.config = config,
+                     .file = files[0],
+                     .train = source.train,
+                     .label_of_window = label.of_window,
+                     .weight_input = weight};
+  RETURN_IF_ERROR(config.has_window() ? AddWindows(read, use, *dataset)
+                                      : AddRows(read, use, *dataset));
   dataset->SetFit({{kTableFile, std::move(saved)}});
   if (source.train) AddNotes(fit, survey ? survey->unnamed : 0, *dataset);
   for (std::string& note : read.notes) dataset->AddNote(std::move(note));

@@ -37,6 +37,12 @@ std::optional<double> NumberOf(std::string_view text, char decimal) {
   return std::isfinite(number) ? std::optional(number) : std::nullopt;
 }
 
+// Why a cell is no text, or "".  UTF-16 without a mark is full of zeros.
+std::string NoText(std::string_view cell) {
+  if (!IsUtf8(cell)) return "not UTF-8; write the file as UTF-8";
+  return cell.find('\0') == cell.npos ? "" : "a byte of 0; write the file as UTF-8";
+}
+
 std::string NoColumn(const std::string& name, const std::vector<std::string>& header) {
   for (const char* separator : {";", "\\t", "|", ","}) {
     const char c = separator[0] == '\\' ? '\t' : separator[0];
@@ -84,7 +90,7 @@ absl::Status TableReader::ReadNames() {
   std::map<std::string, std::vector<size_t>> positions;
   for (size_t i = 0; i < reader_->size(); ++i) {
     header.emplace_back(reader_->cell(i));
-    if (!IsUtf8(header[i])) return reader_->Error("not UTF-8; write the file as UTF-8");
+    if (const std::string error = NoText(header[i]); !error.empty()) return reader_->Error(error);
     positions[header[i]].push_back(i);
   }
   if (all_) RETURN_IF_ERROR(TakeAll(header));
@@ -152,9 +158,8 @@ absl::StatusOr<bool> TableReader::Next() {
         reader_->size() > cells_ ? "; a cell with a separator in it needs quotes" : ""));
   }
   for (size_t column = 0; column < positions_.size(); ++column) {
-    if (!IsUtf8(reader_->cell(positions_[column]))) {
-      return Error(column, "not UTF-8; write the file as UTF-8");
-    }
+    const std::string error = NoText(reader_->cell(positions_[column]));
+    if (!error.empty()) return Error(column, error);
   }
   return true;
 }

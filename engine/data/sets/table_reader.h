@@ -30,7 +30,8 @@ class TableReader {
   int64_t unnamed() const { return unnamed_; }
 
   // Reads the next row.  Returns false after the last one of the last file.
-  // Errors: those of CsvReader, and InvalidArgument for a wrong number of cells, or no UTF-8.
+  // Errors: those of CsvReader, and InvalidArgument for a wrong number of cells, no UTF-8 or a
+  // zero.
   absl::StatusOr<bool> Next();
 
   // Cells of the row, by the index in names().

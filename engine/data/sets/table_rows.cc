@@ -138,6 +138,7 @@ class RowFiller {
     std::vector<std::string> names;
     for (const TableColumn& column : fit_.columns) names.push_back(column.name);
     names.insert(names.end(), fit_.labels.begin(), fit_.labels.end());
+    if (!options_.weight_input.empty()) names.push_back(config_.weight());
     if (options_.places && config_.has_group()) names.push_back(config_.group());
     if (options_.places && config_.has_time()) names.push_back(config_.time());
     return names;
@@ -147,7 +148,7 @@ class RowFiller {
   absl::Status Begin(const std::string& file) {
     // A row's elements; the double is the widest.
     uint64_t elements =
-        static_cast<uint64_t>(fit_.values()) + fit_.columns.size() + fit_.labels.size();
+        static_cast<uint64_t>(fit_.values()) + fit_.columns.size() + fit_.labels.size() + 1;
     for (const TableColumn& column : fit_.columns) {
       if (column.kind == ColumnKind::kText) elements += static_cast<uint64_t>(config_.length());
     }
@@ -176,6 +177,9 @@ class RowFiller {
       labels_ = Add(options_.label_input, real ? NewArray<double>(size_, options_.label_dims)
                                                : NewArray<int32_t>(size_, options_.label_dims));
       rows_.arrays[labels_].is_label = true;
+    }
+    if (!options_.weight_input.empty()) {
+      weights_ = Add(options_.weight_input, NewArray<double>(size_, {}));
     }
     std::set<std::string> names;
     for (const RowArray& array : rows_.arrays) {
@@ -208,6 +212,7 @@ class RowFiller {
       RETURN_IF_ERROR(CheckThere(reader, column, true));
       RETURN_IF_ERROR(Label(reader, column, row_ * labels + i));
     }
+    if (weights_ != kNowhere) RETURN_IF_ERROR(Weight(reader, column++));
     if (options_.places) RETURN_IF_ERROR(Place(reader, column));
     ++row_;
     return absl::OkStatus();
@@ -319,6 +324,17 @@ class RowFiller {
     return absl::OkStatus();
   }
 
+  absl::Status Weight(const TableReader& reader, size_t column) {
+    RETURN_IF_ERROR(CheckThere(reader, column, true));
+    ASSIGN_OR_RETURN(const double weight, Number(reader, column, ""));
+    if (weight < 0) {
+      return reader.Error(
+          column, absl::StrCat("expected a weight of 0 or more, got ", Shown(reader.cell(column))));
+    }
+    Reals(weights_)[row_] = weight;
+    return absl::OkStatus();
+  }
+
   // The row's group and time.
   absl::Status Place(const TableReader& reader, size_t column) {
     int64_t group = 0;
@@ -345,9 +361,9 @@ class RowFiller {
   const int64_t size_;
   int64_t row_ = 0;
   TableRows rows_;
-  size_t columns_ = kNowhere, labels_ = kNowhere;  // in rows_.arrays
-  std::vector<size_t> inputs_, lengths_;           // likewise, by column
-  std::vector<Words> words_;                       // by column
+  size_t columns_ = kNowhere, labels_ = kNowhere, weights_ = kNowhere;  // in rows_.arrays
+  std::vector<size_t> inputs_, lengths_;                                // likewise, by column
+  std::vector<Words> words_;                                            // by column
   Words classes_;
   absl::flat_hash_map<std::string, size_t> groups_;
   TimeReader time_;

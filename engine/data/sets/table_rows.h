@@ -34,6 +34,7 @@ struct TableRowsOptions {
   const TableFit& fit;
   std::string label_input;
   std::vector<int64_t> label_dims = {};  // of a row
+  std::string weight_input = {};         // that config.weight feeds.  "": it is not read
   bool places = false;                   // whether to read config.group and config.time
   // Whether the array of a net input is of use.
   std::function<bool(const std::string& input)> wants;
@@ -43,6 +44,7 @@ struct TableRowsOptions {
 // Errors: those of TableReader, DataLoss for another number of rows, ResourceExhausted for more
 // than the machine's memory, and InvalidArgument for
 //   a value   missing where config.missing refuses that, or not of its column's kind
+//   a weight  below 0
 //   a column  of which most words are unknown to the training rows
 //   two columns that feed one input
 absl::StatusOr<TableRows> ReadRows(const std::vector<std::string>& files, int64_t rows,

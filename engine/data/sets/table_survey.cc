@@ -190,7 +190,10 @@ ColumnRole RoleOf(const TableConfig& config, const std::string& name, bool label
   if (has(config.label())) return label ? ColumnRole::kLabel : ColumnRole::kOther;
   if (has(config.index())) return ColumnRole::kIndex;
   if (has(config.text())) return ColumnRole::kText;
-  if (name == config.group() || name == config.time()) return ColumnRole::kOther;
+  if (has(config.column())) return ColumnRole::kValue;
+  for (const std::string& other : {config.group(), config.time(), config.weight()}) {
+    if (name == other) return ColumnRole::kOther;
+  }
   return ColumnRole::kValue;
 }
 
@@ -217,7 +220,8 @@ absl::Status CheckMissing(const std::vector<SurveyedColumn>& columns, const Tabl
 }  // namespace
 
 absl::StatusOr<TableSurvey> SurveyTable(const std::vector<std::string>& files,
-                                        const TableConfig& config, std::optional<LabelKind> label) {
+                                        const TableConfig& config, std::optional<LabelKind> label,
+                                        const std::vector<bool>& held) {
   const bool labelled = label != LabelKind::kNone;
   std::vector<std::string> names;
   for (const auto* named :
@@ -230,6 +234,7 @@ absl::StatusOr<TableSurvey> SurveyTable(const std::vector<std::string>& files,
   const bool all = config.column_size() == 0;
   if (all && config.has_group()) names.push_back(config.group());
   if (all && config.has_time()) names.push_back(config.time());
+  if (all && config.has_weight()) names.push_back(config.weight());
   ASSIGN_OR_RETURN(TableReader reader, TableReader::Open(files, config, names, all));
 
   std::vector<SurveyedColumn> columns;
@@ -244,9 +249,11 @@ absl::StatusOr<TableSurvey> SurveyTable(const std::vector<std::string>& files,
   for (;;) {
     ASSIGN_OR_RETURN(const bool more, reader.Next());
     if (!more) break;
-    ++survey.rows;
+    const auto row = static_cast<size_t>(survey.rows++);
+    const bool is_held = row < held.size() && held[row];
     for (size_t i = 0; i < columns.size(); ++i) {
       if (columns[i].role() == ColumnRole::kOther) continue;
+      if (is_held && columns[i].role() != ColumnRole::kLabel) continue;
       columns[i].Add(reader, i);
       if (columns[i].role() != ColumnRole::kText) continue;
       const std::string text(reader.cell(i));
