@@ -100,6 +100,15 @@ TEST_F(Pictures, VaryByTheirPositionAlone) {
   EXPECT_EQ(folder_.Digest("killed", {"--checkpoint_every=5", "--resume=latest"}), varied);
 }
 
+TEST_F(Pictures, PagedByAServerHaveTheBitsOfDirect) {
+  Use("images { folder: \"SET\" fit: CROP }", kVaried);
+  const std::string direct = folder_.Digest("direct", {"--allreduce=direct"}, {.ranks = 2});
+  const auto served = [](int64_t bytes) { return OnSim(bytes, {"--sync=bsp"}); };
+  const int64_t least =
+      NumberIn(folder_.Train("refused", served(1), {.ranks = 2}).err, kLeastDeviceMemory);
+  EXPECT_EQ(folder_.Digest("paged", served(least), {.ranks = 2}), direct);
+}
+
 TEST_F(Pictures, OfAFolderAreThoseOfItsSortedList) {
   for (const std::string set : {"train", "test"}) {
     std::vector<std::string> lines;
