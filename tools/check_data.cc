@@ -38,8 +38,8 @@ constexpr char kUsage[] =
     "Prints for training and test data: samples, classes, kinds and sizes of\n"
     "pictures, ranges of reals, samples that cannot be read, and samples that are\n"
     "there twice: pictures of the same bytes, or else the same values.\n"
-    "Exit codes: 0 sound, 1 failed, or a sample cannot be read or is in both\n"
-    "training and test data, 2 wrong flags.";
+    "A sample that cannot be read, or is in both sets, is a failure.\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {
     {"Flags", {"trainer", "set", "threads", "json"}},

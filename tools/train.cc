@@ -364,26 +364,6 @@ absl::StatusOr<RunData> Open(const ConfigFiles& files, const TrainingOptions& op
   return std::move(sent.data);
 }
 
-// Writes the first batch to `path`, by rank 0.
-absl::Status ShowFirstBatch(const ConfigFiles& files, const TrainingOptions& options,
-                            const std::string& path, ProcessGroup& communication,
-                            const DeviceChoice& choice, SharedRunData& shared) {
-  const auto open = [&] { return Open(files, options, /*plan=*/false, communication, shared); };
-  if (communication.rank() != 0) return open().status();
-  std::string title;
-  // The file is opened before the data, so that a folder that is not there is told at once.
-  RETURN_IF_ERROR(WriteFileAtomically(path, [&](const FileSink& sink) -> absl::Status {
-    ASSIGN_OR_RETURN(RunData data, open());
-    SetWorkers(absl::GetFlag(FLAGS_data_threads), choice.threads, data);
-    ASSIGN_OR_RETURN(const ShownBatch shown,
-                     ShowBatch(files.trainer, files.net, data, *choice.device));
-    title = shown.title;
-    return sink(shown.png);
-  }));
-  std::printf("%s: %s\n", path.c_str(), title.c_str());
-  return absl::OkStatus();
-}
-
 absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
                    ProcessGroup& communication, const DeviceChoice& choice, SharedRunData& shared) {
   Timeline::SetRow(Timeline::NewRow(communication.rank(), "training"));
@@ -391,7 +371,16 @@ absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
   options.pages.threads = choice.threads;
   options.choices["ranks"] = absl::StrCat(communication.size());
   if (const std::string path = absl::GetFlag(FLAGS_show_batch); !path.empty()) {
-    return ShowFirstBatch(files, options, path, communication, choice, shared);
+    const auto open = [&]() -> absl::StatusOr<RunData> {
+      ASSIGN_OR_RETURN(RunData data, Open(files, options, plan, communication, shared));
+      SetWorkers(absl::GetFlag(FLAGS_data_threads), choice.threads, data);
+      return data;
+    };
+    if (communication.rank() != 0) return open().status();
+    ASSIGN_OR_RETURN(const std::string title,
+                     WriteFirstBatch(path, files.trainer, files.net, open, *choice.device));
+    std::printf("%s: %s\n", path.c_str(), title.c_str());
+    return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(RunData data, Open(files, options, plan, communication, shared));
   SetWorkers(absl::GetFlag(FLAGS_data_threads), choice.threads, data);

@@ -239,13 +239,13 @@ Survey SurveyOf(std::span<const SurveyedSet> sets, const SurveyOptions& options)
   };
   std::vector<std::thread> threads;
   for (SurveyThread& worker : workers) threads.emplace_back(work, std::ref(worker));
-  for (std::unique_lock lock(mutex); working > 0;) {
+  for (bool all_ended = false; !all_ended;) {
     constexpr std::chrono::milliseconds kBetween(200);
-    ended.wait_for(lock, kBetween, [&] { return working == 0; });
+    std::unique_lock lock(mutex);
+    all_ended = ended.wait_for(lock, kBetween, [&] { return working == 0; });
     const int64_t so_far = done;
     lock.unlock();
     if (options.progress) options.progress(so_far, all);
-    lock.lock();
   }
   for (std::thread& thread : threads) thread.join();
 

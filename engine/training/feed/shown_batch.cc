@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "engine/data/files/atomic_file.h"
 #include "engine/data/pictures/sheet.h"
 
 namespace gyre {
@@ -191,6 +192,21 @@ absl::StatusOr<ShownBatch> ShowBatch(const Parsed<TrainerConfig>& trainer,
       net.message->name(), count, shape.global, fed.name, height, width, channels);
   ASSIGN_OR_RETURN(std::string png, DrawSheet(sheet));
   return ShownBatch{.png = std::move(png), .title = std::move(sheet.title)};
+}
+
+absl::StatusOr<std::string> WriteFirstBatch(const std::string& path,
+                                            const Parsed<TrainerConfig>& trainer,
+                                            const Parsed<NetConfig>& net,
+                                            const std::function<absl::StatusOr<RunData>()>& open,
+                                            Device& device) {
+  std::string title;
+  RETURN_IF_ERROR(WriteFileAtomically(path, [&](const FileSink& sink) -> absl::Status {
+    ASSIGN_OR_RETURN(const RunData data, open());
+    ASSIGN_OR_RETURN(ShownBatch shown, ShowBatch(trainer, net, data, device));
+    title = std::move(shown.title);
+    return sink(shown.png);
+  }));
+  return title;
 }
 
 }  // namespace gyre

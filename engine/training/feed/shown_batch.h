@@ -1,6 +1,7 @@
 // shown_batch.h: the first training batch of a run as a sheet of pictures, for people.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,14 @@ struct ShownBatch {
 absl::StatusOr<ShownBatch> ShowBatch(const Parsed<TrainerConfig>& trainer,
                                      const Parsed<NetConfig>& net, const RunData& data,
                                      Device& device);
+
+// Writes it to `path`, and returns the title.  The file is opened before the data, so that a folder
+// that is not there is told at once.
+absl::StatusOr<std::string> WriteFirstBatch(const std::string& path,
+                                            const Parsed<TrainerConfig>& trainer,
+                                            const Parsed<NetConfig>& net,
+                                            const std::function<absl::StatusOr<RunData>()>& open,
+                                            Device& device);
 
 // What stands under a picture: a class, the two largest shares of a distribution, or numbers.
 // `classes` are names by number, or empty.

@@ -95,7 +95,7 @@ TEST_F(SurveyOfPictures, TellsWhatIsThereAndWhatIsFaulty) {
               "\n"
               "width x height  training     test\n"
               "least              7 x 5    7 x 6\n"
-              "median             7 x 5  10 x 20\n"
+              "median             6 x 6  10 x 20\n"
               "largest          10 x 20  10 x 20\n"
               "\n"
               "unreadable, of training:\n"
