@@ -2,7 +2,8 @@
 // label 1, s is 1 and w is positive_weight.  For a label 0, s is -1 and w is 1.
 //
 // x: [..., 1] scores; t: [...] labels; y: scalar, this rank's share of the mean.
-// With M the global count, dx = dy w s l'(s x) / M at positions that count.
+// With M the global count, dx = dy w s l'(s x) / M at positions that count.  M and w have the
+// sample's weight as a factor, if there are weights.
 // max_hinge counts samples and takes the position of each sample with the highest score, which
 // forward saves.
 // Source of max_hinge: FRNN's MaxHingeTarget (github.com/PPPLDeepLearning/plasma-python,
@@ -87,8 +88,8 @@ struct PeakOfSample {
     return a_is_nan || a.score > b.score ? a : b;
   }
   HOST_DEVICE Peak Load(int64_t n, int64_t k) const {
-    const int64_t position =
-        (k / labels.inner * labels.samples + n) * labels.inner + k % labels.inner;
+    const auto& [samples, inner, weights] = labels.weights;
+    const int64_t position = (k / inner * samples + n) * inner + k % inner;
     if (labels.Bad(position)) RaiseFault(fault, layer, n);
     if (!labels.Counts(position)) return Identity();
     return {static_cast<double>(static_cast<AccumulateType<T>>(scores[position])), position};
@@ -105,7 +106,8 @@ struct PeakTerm {
 
   HOST_DEVICE SumAndCount operator()(int64_t n) const {
     if (peak[n] < 0) return {0, 0};
-    return {loss(peak[n], labels.labels[peak[n]]), 1};
+    const double weight = labels.weights.Of(peak[n]);
+    return {weight * loss(peak[n], labels.labels[peak[n]]), weight};
   }
 };
 
@@ -119,10 +121,14 @@ struct BinaryLossGradient {
   T* dx;
   HOST_DEVICE void operator()(int64_t i) const {
     using A = AccumulateType<T>;
-    const bool takes_part = peak == nullptr ? labels.Counts(i) : peak[labels.SampleOf(i)] == i;
-    dx[i] = static_cast<T>(takes_part ? static_cast<A>(dy[0]) * loss.Slope(i, labels.labels[i]) /
-                                            static_cast<A>(normaliser())
-                                      : 0);
+    const bool takes_part =
+        peak == nullptr ? labels.Counts(i) : peak[labels.weights.SampleOf(i)] == i;
+    if (!takes_part) {
+      dx[i] = static_cast<T>(0);
+      return;
+    }
+    const A slope = static_cast<A>(labels.weights.Of(i)) * loss.Slope(i, labels.labels[i]);
+    dx[i] = static_cast<T>(static_cast<A>(dy[0]) * slope / static_cast<A>(normaliser()));
   }
 };
 
@@ -157,7 +163,7 @@ class BinaryLoss : public MeanOverLabels {
       return ForEach(context.stream, rows(),
                      BinaryLossGradient<T, Formula>{LabelsOf(context), LossOf<T>(context),
                                                     PeakOf(context), NormaliserOf(context),
-                                                    context.gradients[kMean].as<T>(), dx.as<T>()});
+                                                    MeanGradient(context).as<T>(), dx.as<T>()});
     });
   }
 

@@ -2,8 +2,8 @@
 // z[n, c] = max(0, margin - x[n, t_n] + x[n, c]) and p 1 or 2.
 //
 // x: [..., C] scores; t: [...] labels; y: scalar, this rank's share of the mean.
-// With M the global count, dx[n, c] = dy p z[n, c]^(p - 1) / (C M) if z[n, c] > 0.  dx[n, t_n] is
-// minus the sum of the others of its row.
+// With M the global count, dx[n, c] = dy w_n p z[n, c]^(p - 1) / (C M) if z[n, c] > 0, where w_n is
+// the sample's weight, or 1.  dx[n, t_n] is minus the sum of the others of its row.
 // Source: Weston & Watkins 1999, "Support vector machines for multi-class pattern recognition",
 // ESANN.
 
@@ -68,9 +68,10 @@ struct HingeGradient : SumReduction<AccumulateType<T>> {
   HOST_DEVICE void Apply(int64_t n, int64_t c, A sum) const {
     const A slope = c == excess.labels.labels[n] ? -sum : excess.Slope(n, c);
     const A scale = static_cast<A>(dy[0]) / static_cast<A>(excess.classes);
+    const A weight = static_cast<A>(excess.labels.weights.Of(n));
     const bool counts = excess.labels.Counts(n);
     dx[n * excess.classes + c] =
-        static_cast<T>(counts ? scale * slope / static_cast<A>(normaliser()) : 0);
+        static_cast<T>(counts ? weight * (scale * slope) / static_cast<A>(normaliser()) : 0);
   }
 };
 
@@ -98,7 +99,7 @@ class Hinge : public MeanOverLabels {
                            HingeGradient<T>{{},
                                             ExcessOf<T>(context),
                                             NormaliserOf(context),
-                                            context.gradients[kMean].as<T>(),
+                                            MeanGradient(context).as<T>(),
                                             dx.as<T>()});
     });
   }

@@ -2,7 +2,8 @@
 // of the global batch whose target counts.
 //
 // x, t: one shape, a prediction and its target; y: scalar, this rank's share of the mean.
-// With M the elements that count, dx = dy l'(x) / M.  A computed target has a gradient likewise.
+// With M the sum of the weights of the elements that count, 1 each without weights,
+// dx = dy w l'(x) / M.  A computed target has a gradient likewise.
 
 #include <cmath>
 
@@ -86,23 +87,31 @@ struct ErrorOfLogTime {
   }
 };
 
-template <typename T, typename Formula>
+// In place of SampleWeights, whose look-up keeps a CPU from vectorising.
+struct EqualWeights {
+  HOST_DEVICE double Of(int64_t) const { return 1; }
+};
+
+template <typename T, typename Formula, typename Weights>
 struct ElementTerm {
   Formula formula;
+  Weights weights;
   const T* x;
   const T* t;
 
   HOST_DEVICE SumAndCount operator()(int64_t i) const {
     using A = AccumulateType<T>;
     const A a = x[i], b = t[i];
-    if (!formula.Counts(b)) return {0, 0};
-    return {static_cast<double>(formula.Value(a, b)), 1};
+    const double weight = weights.Of(i);
+    if (!formula.Counts(b) || weight == 0) return {0, 0};
+    return {weight * static_cast<double>(formula.Value(a, b)), weight};
   }
 };
 
-template <typename T, typename Formula, bool kOfTarget>
+template <typename T, typename Formula, typename Weights, bool kOfTarget>
 struct ElementGradient {
   Formula formula;
+  Weights weights;
   Normaliser normaliser;
   const T* x;
   const T* t;
@@ -111,11 +120,12 @@ struct ElementGradient {
   HOST_DEVICE void operator()(int64_t i) const {
     using A = AccumulateType<T>;
     const A a = x[i], b = t[i];
-    if (!formula.Counts(b)) {
+    const A weight = static_cast<A>(weights.Of(i));
+    if (!formula.Counts(b) || weight == 0) {
       gradient[i] = static_cast<T>(0);
       return;
     }
-    const A scale = static_cast<A>(dy[0]) * static_cast<A>(1 / normaliser());
+    const A scale = weight * (static_cast<A>(dy[0]) * static_cast<A>(1 / normaliser()));
     gradient[i] =
         static_cast<T>(scale * (kOfTarget ? formula.SlopeOfT(a, b) : formula.SlopeOfX(a, b)));
   }
@@ -128,7 +138,8 @@ class MeanOverElements : public GlobalMean {
       : formula_(formula), loss_weight_(loss_weight) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
-    RETURN_IF_ERROR(CheckInputs(input, {{"prediction", input.compute}, {"target", input.compute}}));
+    const InferInput pair = WithoutWeights(input);
+    RETURN_IF_ERROR(CheckInputs(pair, {{"prediction", input.compute}, {"target", input.compute}}));
     const Shape& shape = input.inputs[kX];
     if (!(input.inputs[kT] == shape)) {
       return absl::InvalidArgumentError(
@@ -136,17 +147,21 @@ class MeanOverElements : public GlobalMean {
                           input.inputs[kT].ToString()));
     }
     ASSIGN_OR_RETURN(const int64_t sample_elements, SampleElements(input));
-    RETURN_IF_ERROR(CommonBatchAxis(input).status());
+    ASSIGN_OR_RETURN(const int axis, CommonBatchAxis(pair));
     elements_ = shape.elements();
+    samples_ = shape[axis];
+    inner_ = shape.elements(axis + 1, shape.rank());
     LayerSpec spec;
     const uint8_t read = InBackward(input, kRead);
     spec.states = {MakeState("prediction", StateKind::kInput, shape, input.compute, kRead, read),
                    MakeState("target", StateKind::kInput, shape, input.compute, kRead, read)};
-    Declare(input, static_cast<double>(input.global_batch) * static_cast<double>(sample_elements),
-            Formula::kSomeDoNot ? "elements from 0" : "", spec);
+    RETURN_IF_ERROR(Declare(
+        input, static_cast<double>(input.global_batch) * static_cast<double>(sample_elements),
+        Formula::kSomeDoNot ? "elements from 0" : "", spec));
     scratch_ = AddScratch(
         spec,
-        OnGpu(input, ForEachRowScratch<SumOverTerms<ElementTerm<float, Formula>>>(1, elements_)),
+        OnGpu(input, ForEachRowScratch<SumOverTerms<ElementTerm<float, Formula, EqualWeights>>>(
+                         1, elements_)),
         kRead | kWrite, kNone);
     DeclareLoss(loss_weight_, spec);
     // A difference, a square and a sum; a difference and two products.  The other likewise.
@@ -165,27 +180,39 @@ class MeanOverElements : public GlobalMean {
  private:
   absl::Status SumTerms(const LayerContext& context) const override {
     return VisitReal(compute(), [&]<typename T>() {
-      return Sum(
-          context, elements_,
-          ElementTerm<T, Formula>{formula_, context.states[kX].as<T>(), context.states[kT].as<T>()},
-          context.data(scratch_));
+      return WithWeights(context, [&]<typename Weights>(Weights weights) {
+        return Sum(context, elements_,
+                   ElementTerm<T, Formula, Weights>{formula_, weights, context.states[kX].as<T>(),
+                                                    context.states[kT].as<T>()},
+                   context.data(scratch_));
+      });
     });
   }
 
   template <typename T, bool kOfTarget>
   absl::Status Assign(const LayerContext& context, const Tensor& gradient) const {
     if (!gradient) return absl::OkStatus();
-    return ForEach(
-        context.stream, elements_,
-        ElementGradient<T, Formula, kOfTarget>{
-            formula_, NormaliserOf(context), context.states[kX].as<T>(), context.states[kT].as<T>(),
-            context.gradients[kMean].as<T>(), gradient.as<T>()});
+    return WithWeights(context, [&]<typename Weights>(Weights weights) {
+      return ForEach(
+          context.stream, elements_,
+          ElementGradient<T, Formula, Weights, kOfTarget>{
+              formula_, weights, NormaliserOf(context), context.states[kX].as<T>(),
+              context.states[kT].as<T>(), MeanGradient(context).as<T>(), gradient.as<T>()});
+    });
+  }
+
+  // Calls `call` with the elements' weights.
+  template <typename Call>
+  absl::Status WithWeights(const LayerContext& context, const Call& call) const {
+    const double* const weights = WeightsOf(context);
+    if (weights == nullptr) return call(EqualWeights{});
+    return call(SampleWeights{samples_, inner_, weights});
   }
 
   const Formula formula_;
   const double loss_weight_;
   int scratch_ = -1;  // state
-  int64_t elements_ = 0;
+  int64_t elements_ = 0, samples_ = 0, inner_ = 0;
 };
 
 template <typename Formula>

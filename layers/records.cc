@@ -32,7 +32,7 @@ struct RecordLabel {
   Fault* fault;
   int layer;
   HOST_DEVICE void operator()(int64_t i) const {
-    if (labels.Bad(i)) RaiseFault(fault, layer, labels.SampleOf(i));
+    if (labels.Bad(i)) RaiseFault(fault, layer, labels.weights.SampleOf(i));
     double* const record = records + 2 * row(i);
     record[0] = static_cast<double>(static_cast<AccumulateType<T>>(scores[i]));
     record[1] = labels.Counts(i) ? labels.labels[i] : -1;
@@ -92,9 +92,11 @@ class RocAuc : public Layer {
     return VisitReal(compute_, [&]<typename T>() {
       return ForEach(
           context.stream, labels_.rows(),
-          RecordLabel<T>{row_, labels_.LabelsOf(context),
-                         context.states[LabelledScores::kScores].as<T>(),
-                         context.states[records_].as<double>(), context.fault, context.layer});
+          RecordLabel<T>{
+              row_,
+              labels_.LabelsOf(context.states[LabelledScores::kLabels].as<int32_t>(), nullptr),
+              context.states[LabelledScores::kScores].as<T>(),
+              context.states[records_].as<double>(), context.fault, context.layer});
     });
   }
 

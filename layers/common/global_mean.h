@@ -3,8 +3,11 @@
 // scores, or elements or samples.  A sample has one label for each position along its other axes.
 //
 // Each rank outputs its local sum over the global count, so the ranks' outputs add up to the mean.
-// If a term may not count, the count is a statistic that the net sums over ranks between phase 0
-// and phase 1.  A mean over no terms is 0.
+// If a term may not count, or samples have weights, the count is a statistic that the net sums over
+// ranks between phase 0 and phase 1.  A mean over no terms is 0.
+//
+// A weight is of all terms of its sample.  The mean is sum(w l) / sum(w), and the count is sum(w).
+// Terms of weight 0 are not looked at.  Weights of 1 give the bits of no weights.
 #pragma once
 
 #include <optional>
@@ -14,20 +17,29 @@
 
 namespace gyre {
 
+// Weights of terms [outer, samples, inner].
+struct SampleWeights {
+  int64_t samples, inner;
+  const double* weights = nullptr;  // [samples], 0 or more; null: 1 each
+
+  HOST_DEVICE int64_t SampleOf(int64_t n) const { return n / inner % samples; }
+  HOST_DEVICE double Of(int64_t n) const { return weights == nullptr ? 1 : weights[SampleOf(n)]; }
+};
+
 // A label out of range is bad and does not count.
 struct Labels {
-  const int32_t* labels;  // [outer, samples, inner]
+  const int32_t* labels;
   int32_t classes;
   bool has_ignored;
   int32_t ignored;
-  int64_t samples, inner;
+  SampleWeights weights;
 
-  HOST_DEVICE bool Ignored(int64_t n) const { return has_ignored && labels[n] == ignored; }
-  HOST_DEVICE bool Counts(int64_t n) const {
-    return !Ignored(n) && labels[n] >= 0 && labels[n] < classes;
+  HOST_DEVICE bool LeftOut(int64_t n) const {
+    return (has_ignored && labels[n] == ignored) || weights.Of(n) == 0;
   }
-  HOST_DEVICE bool Bad(int64_t n) const { return !Ignored(n) && !Counts(n); }
-  HOST_DEVICE int64_t SampleOf(int64_t n) const { return n / inner % samples; }
+  HOST_DEVICE bool InRange(int64_t n) const { return labels[n] >= 0 && labels[n] < classes; }
+  HOST_DEVICE bool Counts(int64_t n) const { return !LeftOut(n) && InRange(n); }
+  HOST_DEVICE bool Bad(int64_t n) const { return !LeftOut(n) && !InRange(n); }
 };
 
 struct SumAndCount {
@@ -47,9 +59,10 @@ struct LabelTerm {
   int layer;
 
   HOST_DEVICE SumAndCount operator()(int64_t n) const {
-    if (labels.Bad(n)) RaiseFault(fault, layer, labels.SampleOf(n));
+    if (labels.Bad(n)) RaiseFault(fault, layer, labels.weights.SampleOf(n));
     if (!labels.Counts(n)) return {0, 0};
-    return {score(n, labels.labels[n]), 1};
+    const double weight = labels.weights.Of(n);
+    return {weight * score(n, labels.labels[n]), weight};
   }
 };
 
@@ -59,7 +72,7 @@ template <typename Term>
 struct SumOverTerms : SumReduction<SumAndCount> {
   Term term;
   double* metric;  // [2]
-  double* count;   // [1]; null if all terms count
+  double* count;   // [1]; null if each term counts 1
 
   HOST_DEVICE SumAndCount Load(int64_t, int64_t i) const { return term(i); }
   HOST_DEVICE void Store(int64_t, SumAndCount v) const {
@@ -88,16 +101,19 @@ struct DivideByCount {
 
 class GlobalMean : public Layer {
  public:
-  static constexpr int kMean = 2, kMetric = 3;  // states
+  static constexpr int kWeights = 2;  // the input that may be absent
 
   // Sums in phase 0, and writes the mean in the last phase.
   absl::Status Forward(const LayerContext& context) const override {
-    if (context.phase == 0) RETURN_IF_ERROR(SumTerms(context));
+    if (context.phase == 0) {
+      RETURN_IF_ERROR(ReadWeights(context));
+      RETURN_IF_ERROR(SumTerms(context));
+    }
     if (count_ >= 0 && context.phase == 0) return absl::OkStatus();
     return VisitReal(compute_, [&]<typename T>() {
       return ForEach(context.stream, 1,
-                     DivideByCount<T>{context.states[kMetric].as<double>(), NormaliserOf(context),
-                                      context.states[kMean].as<T>()});
+                     DivideByCount<T>{context.states[metric_].as<double>(), NormaliserOf(context),
+                                      context.states[mean_].as<T>()});
     });
   }
   absl::Status Backward(const LayerContext&) const override { return absl::OkStatus(); }
@@ -106,16 +122,24 @@ class GlobalMean : public Layer {
   // Ends in Sum.
   virtual absl::Status SumTerms(const LayerContext& context) const = 0;
 
-  // Declares the states above, behind two inputs, phases and metric.  With `counted`, the rule by
-  // which terms count (LayerSpec::counted), also a count.  terms: of the global batch.
-  void Declare(const InferInput& input, double terms, const std::string& counted, LayerSpec& spec);
+  // Declares weights, if they are an input, behind two others.  Then the mean, the metric and
+  // phases.  counted: the rule by which labels or targets count (LayerSpec::counted), or "".  With
+  // it or weights there is a count, too.  terms: of the global batch.
+  // Errors: weights other than [samples], or that a trained layer makes.
+  absl::Status Declare(const InferInput& input, double terms, const std::string& counted,
+                       LayerSpec& spec);
 
-  static void DeclareLoss(double weight, LayerSpec& spec) {
-    spec.loss_output = kMean;
+  void DeclareLoss(double weight, LayerSpec& spec) const {
+    spec.loss_output = mean_;
     spec.loss_weight = weight;
   }
 
   DType compute() const { return compute_; }
+  Tensor MeanGradient(const LayerContext& context) const { return context.gradients[mean_]; }
+  // [samples], null without weights.
+  const double* WeightsOf(const LayerContext& context) const {
+    return static_cast<const double*>(context.data(weights_));
+  }
   Normaliser NormaliserOf(const LayerContext& context) const { return {terms_, CountOf(context)}; }
 
   // Fills the metric and the count, after the work that `term` reads from.  Its scratch is
@@ -137,13 +161,17 @@ class GlobalMean : public Layer {
   }
   template <typename Term>
   SumOverTerms<Term> Reduction(const LayerContext& context, Term term) const {
-    return {{}, term, context.states[kMetric].as<double>(), CountOf(context)};
+    return {{}, term, context.states[metric_].as<double>(), CountOf(context)};
   }
+  absl::Status ReadWeights(const LayerContext& context) const;
 
   DType compute_ = DType::kF32;
   double terms_ = 0;
-  int count_ = -1;  // state
+  int mean_ = -1, metric_ = -1, count_ = -1, weights_ = -1;  // states
 };
+
+// The input but for the weights.
+InferInput WithoutWeights(const InferInput& input);
 
 template <typename Config>
 std::optional<int32_t> IgnoredOf(const Config& config) {
@@ -153,40 +181,56 @@ std::optional<int32_t> IgnoredOf(const Config& config) {
 
 struct LabelOptions {
   std::optional<int32_t> ignored;
-  bool binary = false;     // one score for each label, which is 0 or 1
-  bool by_sample = false;  // a mean is over samples, whose sums the layer makes
+  bool binary = false;         // one score for each label, which is 0 or 1
+  bool by_sample = false;      // a mean is over samples, whose sums the layer makes
+  bool distributions = false;  // labels may be shares of the classes [..., classes], too
 };
 
-// Scores and their labels, the inputs of a layer.
+// Scores and their labels or distributions, the first inputs of a layer.
 class LabelledScores {
  public:
   static constexpr int kScores = 0, kLabels = 1;  // states
 
-  // Declares the states above.  Errors: inputs other than scores [..., classes] and labels [...].
+  // Declares the states above.  Errors: inputs other than scores [..., classes] and labels [...],
+  // or distributions if the options say so.
   absl::StatusOr<LayerSpec> Read(const InferInput& input, const LabelOptions& options);
 
   int64_t rows() const { return rows_.count; }  // of scores, one for each label
   int64_t classes() const { return options_.binary ? 2 : rows_.columns; }
   int64_t samples() const { return samples_; }
   int64_t positions() const { return positions_; }  // of a sample
-  Labels LabelsOf(const LayerContext& context) const;
+  bool has_distributions() const { return has_distributions_; }
+  // Of I32 labels.  weights: [samples], or null.
+  Labels LabelsOf(const int32_t* labels, const double* weights) const;
 
  private:
   Rows rows_;
   int64_t samples_ = 0, positions_ = 0, inner_ = 0;  // of labels
+  bool has_distributions_ = false;
   LabelOptions options_;
 };
 
 class MeanOverLabels : public GlobalMean, protected LabelledScores {
  protected:
-  // Declares the scores, the labels and the mean.
-  absl::StatusOr<LayerSpec> InferMean(const InferInput& input, const LabelOptions& options);
+  // Declares the scores, the labels and the mean.  counted: a rule beside the ignored label's.
+  absl::StatusOr<LayerSpec> InferMean(const InferInput& input, const LabelOptions& options,
+                                      const std::string& counted = "");
+
+  // Their pointer is null for distributions.
+  Labels LabelsOf(const LayerContext& context) const {
+    const int32_t* const labels =
+        has_distributions() ? nullptr : context.states[kLabels].as<int32_t>();
+    return LabelledScores::LabelsOf(labels, WeightsOf(context));
+  }
 
   // As Sum, of all labels.
   template <typename Score>
   absl::Status SumLabels(const LayerContext& context, Score score) const {
-    return Sum(context, rows(),
-               LabelTerm<Score>{LabelsOf(context), score, context.fault, context.layer});
+    return SumLabels(context, LabelsOf(context), score);
+  }
+  template <typename Score>
+  absl::Status SumLabels(const LayerContext& context, const Labels& labels, Score score) const {
+    return Sum(context, rows(), LabelTerm<Score>{labels, score, context.fault, context.layer});
   }
 };
 

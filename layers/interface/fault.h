@@ -1,5 +1,5 @@
-// fault.h: reports bad data (a label, an index or a length out of range) from a kernel.  The kernel
-// marks one word in device memory.  The trainer reads it with the loss and makes a Status that
+// fault.h: reports bad data (a label, an index or a length out of range, a weight below 0) from a
+// kernel.  The kernel marks one word in device memory.  The trainer reads it with the loss and makes a Status that
 // names layer and sample.
 #pragma once
 
@@ -22,7 +22,8 @@ struct Fault {
   int64_t index() const { return static_cast<int64_t>(word & ((uint64_t{1} << kIndexBits) - 1)); }
 };
 
-// Reports that sample `index` of the local batch exceeds StateSpec::largest.  Any thread.
+// Reports that sample `index` of the local batch exceeds StateSpec::largest, or is below 0 or not
+// finite against StateSpec::not_negative.  Any thread.
 HOST_DEVICE inline void RaiseFault(Fault* fault, int layer, int64_t index) {
   const uint64_t word =
       static_cast<uint64_t>(layer) << Fault::kIndexBits | static_cast<uint64_t>(index);

@@ -62,6 +62,7 @@ struct StateSpec {
   int carried_to = -1;
   // kInput: elements are from 0 to this number, or any for -1.  A sample with another is a Fault.
   int64_t largest = -1;
+  bool not_negative = false;  // kInput: elements are finite and 0 or more, of real ones; likewise
   // kParameter: the I32 state that indexes all nonzero rows (axis 0) of the gradient, or -1.
   int touched_rows = -1;
   bool lazy = false;  // a step leaves the other rows and their optimizer slots alone
@@ -100,8 +101,10 @@ struct LayerSpec {
   // State index of a kStatistic F64 [1], for a loss that is a mean over a number which depends on
   // the data.  It holds that number over all ranks.  With -1 the size of the batch gives it.
   int count = -1;
-  // The rule by which the number follows from input 1.  Equal rules and inputs give equal numbers.
+  // The rule by which the number follows from these inputs.  Equal rules and inputs give numbers of
+  // one ratio in all batches.
   std::string counted = {};
+  std::vector<int> counted_from = {};
   int metric = -1;  // state index of a kStatistic F64 [2]: {sum, count} over local samples
   // State index of a kStatistic F64 [samples, steps, columns], for a metric that is not a mean.  It
   // describes the local samples to the host, for test data only.  The layer has no output.

@@ -12,9 +12,10 @@ struct KernelCase {
   const char* type;    // member of LayerConfig.type
   const char* config;  // LayerConfig as text
   std::vector<Shape> inputs;
-  bool has_labels = false;  // as its last input
+  bool has_labels = false;  // as its last input, but for weights
   bool is_large = false;    // too much for libraries that compute on a CPU
   int batch_axis = 0;
+  bool has_weights = false;  // behind the labels; inputs but for the first are then positive
 };
 
 const std::vector<KernelCase>& KernelCases();

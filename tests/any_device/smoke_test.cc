@@ -63,14 +63,17 @@ LayerCase CaseOf(const KernelCase& c) {
   LayerCase layer{c.config, {}};
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     const Shape& shape = c.inputs[i];
-    if (c.has_labels && i + 1 == c.inputs.size()) {
+    const bool is_weights = c.has_weights && i + 1 == c.inputs.size();
+    if (c.has_labels && i + 1 + c.has_weights == c.inputs.size()) {
       std::vector<int32_t> labels(static_cast<size_t>(shape.elements()));
       for (size_t k = 0; k < labels.size(); ++k) labels[k] = static_cast<int32_t>((k + 1) % 2);
       layer.inputs.push_back(Labels(shape, labels));
     } else {
-      layer.inputs.push_back(Distinct(shape, /*seed=*/i + 1));
+      layer.inputs.push_back(c.has_weights && i > 0 ? Positive(shape, /*seed=*/i + 1)
+                                                    : Distinct(shape, /*seed=*/i + 1));
     }
     layer.inputs.back().batch_axis = c.batch_axis;
+    layer.inputs.back().is_data = is_weights;
   }
   return layer;
 }

@@ -73,9 +73,10 @@ class KernelsTest : public CudaDeviceTest {
     ASSIGN_OR_RETURN(layers_.emplace_back(), CreateLayer(config));
     Layer* const layer = layers_.back().get();
     std::vector<DType> dtypes(c.inputs.size(), compute);
-    if (c.has_labels) dtypes.back() = DType::kI32;
+    if (c.has_labels) dtypes[dtypes.size() - 1 - c.has_weights] = DType::kI32;
     std::vector<uint8_t> needs_gradient;
     for (const DType dtype : dtypes) needs_gradient.push_back(train && IsReal(dtype));
+    if (c.has_weights) needs_gradient.back() = 0;
     InferInput input;
     input.inputs = c.inputs;
     input.dtypes = dtypes;

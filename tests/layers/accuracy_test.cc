@@ -55,11 +55,28 @@ TEST(Accuracy, IgnoredAndBadLabels) {
   EXPECT_EQ(result.fault.index(), 2);
 }
 
+// The first of equal shares; by weight.
+TEST(Accuracy, DistributionsAndWeights) {
+  const TestInput scores = Real({4, 2}, {1, 0, 1, 0, 1, 0, 0, 1});
+  const TestInput shares = Real({4, 2}, {0.5, 0.5, 0.4, 0.6, 0.9, 0.1, 0, 0});
+  EXPECT_EQ(Metric({"accuracy {}", {scores, shares}}), (Doubles{2, 4}));
+  EXPECT_EQ(Metric({"accuracy {}", {scores, shares, SampleWeightsOf({0.5, 2, 0.25, 0})}}),
+            (Doubles{0.75, 2.75}));
+  const RunResult bad =
+      Ran({"accuracy {}", {scores, Real({4, 2}, {1, 0, 0, std::nan(""), 0, 1, -1, 2})}},
+          {.train = false});
+  EXPECT_EQ(bad.metric, (Doubles{1, 2}));
+  EXPECT_EQ(bad.fault.index(), 1);
+}
+
 TEST(Accuracy, Contract) {
   const ContractOptions options{.differentiable = false};
   CheckContract({"accuracy {}", {Distinct({5, 7}, 1), Labels({0, 6, 3, 3, 1})}}, options);
   CheckContract({"accuracy { top_k: 3 }", {Distinct({5, 7}, 1), Labels({0, 6, 3, 3, 1})}}, options);
   CheckContract({"accuracy {}", {Distinct({3, 1}, 2), Labels({0, 0, 0})}}, options);
+  CheckContract({"accuracy {}",
+                 {Distinct({5, 7}, 1), Positive({5, 7}, 2), SampleWeightsOf({1, 0, 2, 3, 0.5})}},
+                options);
   CheckContract({"accuracy { ignore_label: 1 }", {Distinct({5, 2}, 3), Labels({0, 1, 1, 1, 0})}},
                 options);
 }

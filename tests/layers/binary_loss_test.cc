@@ -136,6 +136,16 @@ TEST(BinaryLoss, Contract) {
   }
 }
 
+TEST(BinaryLoss, ContractOfWeights) {
+  for (const char* layer : {"binary_cross_entropy { positive_weight: 2.5 }", "binary_hinge {}",
+                            "max_hinge { ignore_label: 2 }"}) {
+    CheckContract({layer,
+                   {Along(1, Distinct({4, 3, 1}, 2)),
+                    Along(1, Labels({4, 3}, {0, 1, 0, 1, 1, 1, 0, 0, 1, 1, 1, 0})),
+                    SampleWeightsOf({0.75, 0, 1.5})}});
+  }
+}
+
 TEST(BinaryLoss, Errors) {
   const TestInput scores = Distinct({2, 1}, 1), labels = Labels({0, 1});
   for (const char* layer : {"binary_cross_entropy", "binary_hinge", "max_hinge"}) {

@@ -13,7 +13,7 @@ namespace {
 // A label that is within range may be ignored, too.
 TEST(Labels, IgnoredWithinRange) {
   const int32_t labels[] = {1};
-  const Labels ignoring{labels, 3, true, 1, 1, 1};
+  const Labels ignoring{labels, 3, true, 1, {1, 1}};
   EXPECT_FALSE(ignoring.Counts(0));
   EXPECT_FALSE(ignoring.Bad(0));
 }
@@ -29,7 +29,7 @@ TEST(SumOverTerms, IsAMonoid) {
   for (int32_t n = 0; n < 37; ++n) labels.push_back(n * n % 7 - 1);
   Fault fault;
   const SumOverTerms<LabelTerm<Third>> sum{
-      {}, {{labels.data(), 5, true, 3, 37, 1}, {}, &fault, 2}, nullptr, nullptr};
+      {}, {{labels.data(), 5, true, 3, {37, 1}}, {}, &fault, 2}, nullptr, nullptr};
   EXPECT_TRUE(IsMonoid(sum, 1, 37, [](const SumAndCount& a, const SumAndCount& b) {
     return a.count == b.count && std::abs(a.sum - b.sum) <= 1e-12 * std::abs(b.sum);
   }));

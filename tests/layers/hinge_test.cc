@@ -57,6 +57,12 @@ TEST(Hinge, Contract) {
   }
 }
 
+TEST(Hinge, ContractOfWeights) {
+  CheckContract(
+      {"hinge { norm: L2 ignore_label: 3 }",
+       {Distinct({5, 7}, 1), Labels({0, 6, 3, 3, 1}), SampleWeightsOf({0.75, 2, 1.5, 0, 0.5})}});
+}
+
 TEST(Hinge, Errors) {
   const TestInput labels = Labels({0, 1});
   EXPECT_EQ(Refusal({"hinge { margin: -1 }", {kScores, labels}}),

@@ -10,7 +10,7 @@ namespace gyre {
 
 TestInput Real(const Shape& shape, Doubles values) {
   GYRE_CHECK(static_cast<int64_t>(values.size()) == shape.elements());
-  return {shape, false, std::move(values)};
+  return {.shape = shape, .values = std::move(values)};
 }
 
 TestInput Labels(const std::vector<int32_t>& labels) {
@@ -19,7 +19,14 @@ TestInput Labels(const std::vector<int32_t>& labels) {
 
 TestInput Labels(const Shape& shape, const std::vector<int32_t>& labels) {
   GYRE_CHECK(static_cast<int64_t>(labels.size()) == shape.elements());
-  return {shape, true, Doubles(labels.begin(), labels.end())};
+  return {.shape = shape, .is_label = true, .values = Doubles(labels.begin(), labels.end())};
+}
+
+TestInput SampleWeightsOf(Doubles weights) {
+  const Shape samples{std::ssize(weights)};
+  TestInput input = Real(samples, std::move(weights));
+  input.is_data = true;
+  return input;
 }
 
 TestInput Distinct(const Shape& shape, uint64_t seed, double scale) {
@@ -31,7 +38,13 @@ TestInput Distinct(const Shape& shape, uint64_t seed, double scale) {
   }
   std::mt19937_64 random(seed);
   std::shuffle(values.begin(), values.end(), random);
-  return {shape, false, std::move(values)};
+  return {.shape = shape, .values = std::move(values)};
+}
+
+TestInput Positive(const Shape& shape, uint64_t seed) {
+  TestInput input = Distinct(shape, seed, 0.5);
+  for (double& value : input.values) value += 0.55;
+  return input;
 }
 
 LayerCase Slice(const LayerCase& whole, int64_t begin, int64_t end) {

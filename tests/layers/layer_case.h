@@ -14,6 +14,7 @@ struct TestInput {
   bool is_label = false;  // I32; otherwise of the compute type
   Doubles values;         // shape.elements()
   int batch_axis = 0;     // of the samples
+  bool is_data = false;   // real, but nobody asks for its gradient
 
   int64_t samples() const { return shape[batch_axis]; }
 };
@@ -21,9 +22,13 @@ struct TestInput {
 TestInput Real(const Shape& shape, Doubles values);
 TestInput Labels(const std::vector<int32_t>& labels);
 TestInput Labels(const Shape& shape, const std::vector<int32_t>& labels);
+// Of samples, for a layer that gives them no gradient.
+TestInput SampleWeightsOf(Doubles weights);
 // Distinct values within [-scale, scale], in random order, none of them 0 and no two closer than
 // scale / elements: safe for central differences around kinks and maxima.
 TestInput Distinct(const Shape& shape, uint64_t seed, double scale = 2);
+// Distinct values within (0, 1.1).
+TestInput Positive(const Shape& shape, uint64_t seed);
 
 struct LayerCase {
   std::string config;  // LayerConfig as text

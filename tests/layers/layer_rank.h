@@ -37,7 +37,8 @@ class LayerRank {
       shapes.push_back(input.shape);
       dtypes.push_back(input.is_label ? DType::kI32 : options_.compute);
       batch_axes.push_back(input.batch_axis);
-      needs_gradient.push_back(options_.input_gradients && !input.is_label);
+      needs_gradient.push_back(options_.input_gradients && !input.is_label && !input.is_data);
+      is_data_.push_back(input.is_data);
     }
     InferInput infer;
     infer.inputs = shapes;
@@ -208,7 +209,8 @@ class LayerRank {
   bool HasGradient(size_t i) const {
     const StateSpec& state = spec_.states[i];
     if (state.kind == StateKind::kParameter) return options_.parameter_gradients && state.trained();
-    return state.kind == StateKind::kInput && IsReal(state.dtype) && options_.input_gradients;
+    return state.kind == StateKind::kInput && IsReal(state.dtype) && options_.input_gradients &&
+           !is_data_[i];
   }
 
  private:
@@ -376,6 +378,7 @@ class LayerRank {
   std::unique_ptr<Layer> layer_;
   LayerSpec spec_;
   size_t inputs_ = 0, outputs_ = 0;
+  std::vector<bool> is_data_;  // by input
   std::unique_ptr<Stream> stream_;
   // For each state, the one whose memory it, and its gradient, shares; and from which byte on.
   std::vector<size_t> owner_, gradient_owner_, offset_;

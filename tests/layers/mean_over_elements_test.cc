@@ -137,6 +137,15 @@ TEST(MeanOverElements, Contract) {
   }
 }
 
+TEST(MeanOverElements, ContractOfWeights) {
+  for (const char* layer : {"mean_squared_error {}", "sigmoid_cross_entropy {}",
+                            "time_to_event { horizon: 1.031 offset: 0.25 }"}) {
+    CheckContract({layer,
+                   {Along(1, Distinct({2, 3, 4}, 5)), Along(1, Distinct({2, 3, 4}, 6)),
+                    SampleWeightsOf({0.75, 0, 1.5})}});
+  }
+}
+
 TEST(MeanOverElements, DeclaresALoss) {
   for (const std::string& layer : kLayers) {
     const RunResult result =

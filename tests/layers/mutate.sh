@@ -97,14 +97,20 @@ layers/conv2d.cc|conv2d|data_gradient ? kRead : kNone|data_gradient ? kNone : kN
 layers/conv2d.cc|conv2d|.activation = HasBound(input) ? Activation::kNone : input.output_activation,|
 layers/pool2d.cc|pool2d|pool_->Backward(context.stream, context.gradients[kY].data|pool_->Backward(context.stream, context.gradients[kX].data
 layers/pool2d.cc|pool2d|InBackward(input, kRead)|kNone
-layers/softmax_cross_entropy.cc|softmax_cross_entropy|- target)|+ target)
-layers/softmax_cross_entropy.cc|softmax_cross_entropy|(std::exp(log) |(log 
-layers/softmax_cross_entropy.cc|softmax_cross_entropy|scale * (|(1 + 0 * scale) * (
-layers/softmax_cross_entropy.cc|softmax_cross_entropy| / static_cast<A>(normaliser())|
-layers/softmax_cross_entropy.cc|softmax_cross_entropy|if (!labels.Counts(n))|if (labels.Bad(n))
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|- targets.Of(n, c)|+ targets.Of(n, c)
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|mass * std::exp(log)|mass * log
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|mass * std::exp(log)|std::exp(log)
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|scale * slope|(1 + 0 * scale) * slope
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|slope / static_cast<A>(normaliser())|slope
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|targets.Counts(n) ? targets.Mass|!targets.Bad(n) ? targets.Mass
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|c == labels.labels[n]|c + 1 == labels.labels[n]
-layers/softmax_cross_entropy.cc|softmax_cross_entropy|(1 - smoothing) * one_hot|one_hot
-layers/common/global_mean.cc|softmax_cross_entropy|labels.elements(0, axis) * inner_|1
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|((1 - smoothing) * share +|(share +
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|-scale * weight * log|scale * weight * log
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|weight * of_class};|weight};
+layers/common/global_mean.h|sample_weights|weight * score(n, labels.labels[n])|score(n, labels.labels[n])
+layers/common/global_mean.h|sample_weights|\|\| weights.Of(n) == 0|
+layers/mean_over_elements.cc|sample_weights|weight * (static_cast<A>(dy[0])|(static_cast<A>(dy[0])
+layers/common/global_mean.cc|softmax_cross_entropy|scores.elements(0, axis) * inner_|1
 layers/mean_over_elements.cc|mean_over_elements|return 2 * (x - t);|return x - t;
 layers/mean_over_elements.cc|mean_over_elements|return 2 * (t - x);|return 2 * (x - t);
 layers/mean_over_elements.cc|mean_over_elements|return Logistic(x) - t;|return Logistic(x) + t;
@@ -115,7 +121,7 @@ layers/binary_loss.cc|binary_loss|return -Logistic(-m);|return -Logistic(m);
 layers/binary_loss.cc|binary_loss|: -formula.Slope(-x)|: formula.Slope(-x)
 layers/binary_loss.cc|binary_loss|if (equal) return a.position < b.position ? a : b;|if (equal) return b;
 layers/binary_loss.cc|binary_loss|a_is_nan \|\| a.score > b.score|a.score > b.score
-layers/binary_loss.cc|binary_loss|(k / labels.inner * labels.samples + n)|(n * labels.inner + k)
+layers/binary_loss.cc|binary_loss|(k / inner * samples + n)|(n * inner + k)
 layers/binary_loss.cc|binary_loss|if (peak[n] < 0) return {0, 0};|
 layers/binary_loss.cc|binary_loss|.by_sample = kBySample}|.by_sample = false}
 layers/records.cc|records|(i / inner % samples * outer + i / (samples * inner))|(i / inner)
@@ -126,7 +132,7 @@ layers/common/window.cc|conv2d|images.set_groups(config.groups());|
 layers/common/window.cc|pool2d|images.set_kind(config.kind());|
 layers/hinge.cc|hinge|? -sum :|? sum :
 layers/hinge.cc|hinge|squared ? 2 * z|squared ? z
-layers/hinge.cc|hinge|scale * slope / static_cast<A>(normaliser())|scale * slope
+layers/hinge.cc|hinge|(scale * slope) / static_cast<A>(normaliser())|(scale * slope)
 layers/softmax.cc|softmax|(static_cast<A>(dy[i]) - sum)|(static_cast<A>(dy[i]) + sum)
 layers/layer_norm.cc|layer_norm| - n * means.second| + n * means.second
 layers/layer_norm.cc|layer_norm|return {g * norm.Normalised(row, column), g};|return {g, g};
@@ -151,7 +157,7 @@ engine/runtime/primitives/blocked/pool2d.cc|pool2d|share[c] = from[c] / pixels|s
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|if (pass.reorder.has_value()) Reorder|if (false) Reorder
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|WantedWeights(bound, backward_data_, weights, scratch)|Memory(stored_, weights)
 layers/interface/layer.h|batch_norm|*due_after == phase|*due_after >= 0
-layers/common/global_mean.cc|softmax_cross_entropy|spec.metric = kMetric;|spec.metric = kMetric, spec.states[kMetric].summed_after = counted.empty() ? -1 : 0;
+layers/common/global_mean.cc|softmax_cross_entropy|spec.metric = metric_;|spec.metric = metric_, spec.states[metric_].summed_after = counted.empty() ? -1 : 0;
 layers/common/global_mean.h|softmax_cross_entropy|if (context.recompute) return absl::OkStatus();|
 layers/batch_norm.cc|batch_norm|context.phase == 0 && !context.recompute|context.phase == 0
 layers/batch_norm.cc|batch_norm|context.recompute ? none : states[kRunningMean].as<A>()|states[kRunningMean].as<A>()

@@ -12,7 +12,8 @@ namespace {
 // The first line; those of a case follow.
 constexpr char kInputs[] =
     "input { name: 'image' dims: [4, 4, 6] } input { name: 'x' dims: [6, 4] } "
-    "input { name: 'tokens' dims: 6 type: LABEL } input { name: 'label' type: LABEL }\n";
+    "input { name: 'tokens' dims: 6 type: LABEL } input { name: 'label' type: LABEL } "
+    "input { name: 'weight' }\n";
 
 struct BadNet {
   const char *text, *error;
@@ -61,7 +62,8 @@ TEST(BadNet, NamesOfInputs) {
        "n:3:19: layer \"a\": input \"parts:7\": \"parts\" has 2 outputs, numbered from 0"},
       {"part:1", "n:3:19: layer \"a\": unknown input \"part\"; did you mean \"parts\"?"},
       {":1",
-       "n:3:19: layer \"a\": unknown input \"\"; choose from image, x, tokens, label, parts, a"},
+       "n:3:19: layer \"a\": unknown input \"\"; choose from image, x, tokens, label, weight, "
+       "parts, a"},
   };
   for (const auto& c : cases) {
     EXPECT_EQ(ErrorOf(absl::StrCat(kOutputs, c.input, "' relu {} }")), c.error) << c.input;
@@ -113,8 +115,13 @@ TEST(BadNet, LossesOfStepsOfSeveralBatchesCountTheSameTargets) {
     EXPECT_EQ(error(other, 2),
               "n:6:1: layer \"other\": with accumulate 2 all losses must be means over the same "
               "targets, but that of layer \"loss\" leaves out some that this one counts, or counts "
-              "others; set accumulate to 1, or give both one target and ignore_label");
+              "others; set accumulate to 1, or give both one target, ignore_label and weight");
   }
+  const std::string weighed = "input: ['b', 'label', 'weight'] softmax_cross_entropy ";
+  EXPECT_NE(error(weighed + "{ ignore_label: 1 }", 2), "");
+  EXPECT_EQ(error("input: ['b', 'label', 'b'] softmax_cross_entropy {}", 1),
+            "n:6:1: layer \"other\": expects weights [4] of type F32, one for each sample, got "
+            "[4, 4] of type F32");
   // One that is only looked at has no gradient to be weighed.
   EXPECT_EQ(error("input: ['b', 'label'] softmax_cross_entropy { loss_weight: 0 }", 2), "");
 }

@@ -252,5 +252,18 @@ TEST(MixedNet, ConvertsAValueOnceAndLossesAreOfF32) {
   EXPECT_EQ(types, (std::set<DType>{DType::kF32, DType::kBF16}));
 }
 
+// Shares and weights of 16 bits would be rounded, and make others the largest.
+TEST(MixedNet, AccuracyTakesSharesInF32) {
+  NetRank rank(R"(
+    layer { name: "flat" flatten {} }
+    layer { name: "fc" dense { outputs: 60 } }
+    layer { name: "loss" input: ["fc", "label"] softmax_cross_entropy {} }
+    layer { name: "hits" input: ["fc", "label"] accuracy {} }
+    layer { name: "near" input: ["fc", "flat"] accuracy {} })",
+               DType::kBF16);
+  EXPECT_EQ(NodeNamed(rank.spec(), "hits").spec.states[0].dtype, DType::kBF16);
+  EXPECT_EQ(NodeNamed(rank.spec(), "near").spec.states[1].dtype, DType::kF32);
+}
+
 }  // namespace
 }  // namespace gyre

@@ -33,7 +33,8 @@ constexpr char kInputs[] = R"(
   input { name: "image" dims: [5, 4, 2] }
   input { name: "tokens" dims: [5] type: LABEL }
   input { name: "label" type: LABEL }
-  input { name: "flags" dims: [5] type: LABEL })";
+  input { name: "flags" dims: [5] type: LABEL }
+  input { name: "weight" })";
 
 constexpr char kNormNet[] = R"(
   layer { name: "conv" conv2d { filters: 6 kernel: 3 use_bias: false } }
@@ -58,7 +59,7 @@ constexpr char kTiedNet[] = R"(
   layer { name: "out" dense { outputs: 9 weight { name: "table" } } }
   layer { name: "loss" input: ["out", "next"] softmax_cross_entropy { ignore_label: 3 } })";
 
-// Images, tokens and labels by chance.
+// Images, tokens, labels and weights by chance.
 class Samples : public Dataset {
  public:
   Samples() {
@@ -67,6 +68,7 @@ class Samples : public Dataset {
     for (int32_t& v : tokens_) v = static_cast<int32_t>(random() % 9);
     for (int32_t& v : labels_) v = static_cast<int32_t>(random() % 4);
     for (int32_t& v : flags_) v = std::min(2, static_cast<int32_t>(random() % 4));
+    for (double& v : weights_) v = std::max(0.0, static_cast<double>(random() % 8) / 4 - 0.5);
   }
   int64_t size() const override { return kSize; }
   const std::vector<DataArray>& arrays() const override { return arrays_; }
@@ -75,6 +77,7 @@ class Samples : public Dataset {
     if (array == 0) return Tensor{&images_[index * 40], arrays_[0].shape, DType::kF64};
     if (array == 1) return Tensor{&tokens_[index * 5], arrays_[1].shape, DType::kI32};
     if (array == 3) return Tensor{&flags_[index * 5], arrays_[3].shape, DType::kI32};
+    if (array == 4) return Tensor{&weights_[index], arrays_[4].shape, DType::kF64};
     return Tensor{&labels_[index], arrays_[2].shape, DType::kI32};
   }
 
@@ -84,8 +87,9 @@ class Samples : public Dataset {
       {.input = "image", .file = "i", .shape = {5, 4, 2}, .dtype = DType::kF64},
       {.input = "tokens", .file = "t", .shape = {5}, .dtype = DType::kI32},
       {.input = "label", .file = "l", .shape = {}, .dtype = DType::kI32},
-      {.input = "flags", .file = "f", .shape = {5}, .dtype = DType::kI32}};
-  mutable double images_[kSize * 40];
+      {.input = "flags", .file = "f", .shape = {5}, .dtype = DType::kI32},
+      {.input = "weight", .file = "w", .shape = {}, .dtype = DType::kF64}};
+  mutable double images_[kSize * 40], weights_[kSize];
   mutable int32_t tokens_[kSize * 5], labels_[kSize], flags_[kSize * 5];
 };
 
@@ -204,6 +208,19 @@ TEST(Accumulate, MakesTheStepOfTheLargerBatch) {
     layer { name: "left" slice { axis: 1 end: 5 } }
     layer { name: "fc" input: "flat" dense { outputs: 5 } }
     layer { name: "loss" input: ["fc", "left"] time_to_event { horizon: 1 offset: 0.1 } })";
+  // Their counts are unlike, but of one ratio in all batches.
+  constexpr char kWeighed[] = R"(
+    layer { name: "flat" flatten {} }
+    layer { name: "fc" dense { outputs: 4 } }
+    layer { name: "left" input: "flat" slice { axis: 1 end: 4 } }
+    layer { name: "other" input: ["fc", "left", "weight"] mean_squared_error { loss_weight: 0.5 } }
+    layer { name: "hits" input: ["fc", "label", "weight"] accuracy {} }
+    layer { name: "loss" input: ["fc", "label", "weight"] softmax_cross_entropy {} })";
+  constexpr char kByClass[] = R"(
+    layer { name: "flat" flatten {} }
+    layer { name: "fc" dense { outputs: 4 } }
+    layer { name: "loss" input: ["fc", "label", "weight"] softmax_cross_entropy {
+      class_weight: [0.5, 1, 0, 3] label_smoothing: 0.1 } })";
   const struct {
     std::string layers;
     std::vector<std::string> overrides = {};
@@ -214,7 +231,9 @@ TEST(Accumulate, MakesTheStepOfTheLargerBatch) {
                {absl::StrCat(kScores, "binary_cross_entropy { ignore_label: 2 } }")},
                {absl::StrCat(kScores, "binary_hinge { ignore_label: 2 } }")},
                {absl::StrCat(kScores, "max_hinge { ignore_label: 2 } }")},
-               {kTimes}};
+               {kTimes},
+               {kWeighed},
+               {kByClass}};
   for (const auto& c : cases) {
     SCOPED_TRACE(absl::StrCat(c.layers, absl::StrJoin(c.overrides, " ")));
     const TempFolder folder;

@@ -79,15 +79,21 @@ class Inference {
     const int counting = net_.CountingLoss();
     if (counting < 0 || options_.shape.accumulate == 1) return absl::OkStatus();
     const NetNode& first = net_.nodes[counting];
+    const auto counted_from = [](const NetNode& node) {
+      std::vector<int> values;
+      for (const int input : node.spec.counted_from) values.push_back(node.inputs[input]);
+      return values;
+    };
     for (const NetNode& node : net_.nodes) {
       const bool same = node.spec.count >= 0 && node.spec.counted == first.spec.counted &&
-                        node.inputs[1] == first.inputs[1];
+                        counted_from(node) == counted_from(first);
       if (!node.IsMinimised() || same) continue;
       return AtLayer(config_, *node.config,
                      absl::InvalidArgumentError(absl::StrFormat(
                          "with accumulate %d all losses must be means over the same targets, but "
                          "that of layer \"%s\" leaves out some that this one counts, or counts "
-                         "others; set accumulate to 1, or give both one target and ignore_label",
+                         "others; set accumulate to 1, or give both one target, ignore_label and "
+                         "weight",
                          options_.shape.accumulate, first.config->name())));
     }
     return absl::OkStatus();
@@ -182,7 +188,8 @@ class Inference {
     }
     DType compute = PrecisionOf(*node.config);
     absl::Status inferred = Infer(activation, compute, node);
-    const bool measures = node.spec.loss_output >= 0 || node.spec.records >= 0;
+    const bool reads_shares = std::ranges::any_of(node.spec.states, &StateSpec::not_negative);
+    const bool measures = node.spec.loss_output >= 0 || node.spec.records >= 0 || reads_shares;
     if (inferred.ok() && measures && !node.config->has_precision() &&
         compute != AccumulateDType(compute)) {
       compute = AccumulateDType(compute);
