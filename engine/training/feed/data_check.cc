@@ -52,6 +52,19 @@ std::vector<LabelRange> RangesOf(const NetSpec& net, int input) {
   return ranges;
 }
 
+// A layer that takes no number below 0 of the input, such as a weight.  Empty: none.
+std::string NotBelowZero(const NetSpec& net, int input) {
+  for (const NetNode& node : net.nodes) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const StateSpec& state = node.spec.states[i];
+      if (net.InputViewedBy(node.inputs[i]) != input || !state.not_negative) continue;
+      return absl::StrFormat("%s: layer \"%s\" takes %s of 0 or more", node.where,
+                             node.config->name(), state.name);
+    }
+  }
+  return "";
+}
+
 // First samples of an array that is not read as a whole.
 constexpr int64_t kLookedAt = 16;
 
@@ -77,13 +90,14 @@ class CheckedInput {
         index_(ArrayOf(dataset, fed_.name)),
         array_(dataset.arrays()[index_]),
         ranges_(RangesOf(net.spec, input)),
+        not_below_zero_(NotBelowZero(net.spec, input)),
         dtype_(fed_.label ? DType::kI32 : AccumulateDType(net.spec.shape.compute)),
         decoder_(array_.dtype, dtype_, fed_.normalization),
         decoded_(static_cast<size_t>(array_.shape.elements()) * SizeOf(dtype_)),
         finds_large_(!fed_.label && IsComputedWith(net.spec, input)),
         // Each value of a byte is finite (FeedOf).
         skips_(fed_.label ? ranges_.empty()
-                          : array_.dtype == DType::kU8 &&
+                          : array_.dtype == DType::kU8 && not_below_zero_.empty() &&
                                 !(finds_large_ && HasLargePixels(fed_.normalization))) {}
 
   // What the elements mean.
@@ -112,7 +126,7 @@ class CheckedInput {
                                                      " (the first is 0) ", status.message()));
     }
     if (finds_large_) LookForLarge(sample, stored, decoded);
-    if (!fed_.label) return absl::OkStatus();
+    if (!fed_.label) return CheckNotBelowZero(sample, decoded);
     for (const int32_t value :
          std::span(decoded.as<int32_t>(), static_cast<size_t>(decoded.elements()))) {
       largest_ = std::max(largest_, value);
@@ -145,6 +159,17 @@ class CheckedInput {
                                [](double value) { return std::abs(value) > kLargeInput; });
   }
 
+  absl::Status CheckNotBelowZero(int64_t sample, const Tensor& decoded) const {
+    for (int64_t i = 0; !not_below_zero_.empty() && i < decoded.elements(); ++i) {
+      const double value = dtype_ == DType::kF64 ? decoded.as<double>()[i] : decoded.as<float>()[i];
+      if (value >= 0) continue;
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: %s: sample %d (the first is 0): %s, got %g; correct the data", what_,
+                          array_.file, sample, not_below_zero_, value));
+    }
+    return absl::OkStatus();
+  }
+
   void LookForLarge(int64_t sample, const Tensor& stored, const Tensor& decoded) {
     const Shape& shape = array_.shape;
     const int64_t channels = shape.rank() == 0 ? 1 : shape[shape.rank() - 1];
@@ -170,6 +195,7 @@ class CheckedInput {
   const size_t index_;
   const DataArray& array_;
   const std::vector<LabelRange> ranges_;
+  const std::string not_below_zero_;  // who says so
   const DType dtype_;
   const Decoder decoder_;
   SampleMemory memory_;

@@ -31,6 +31,7 @@ struct DataLook {
 // Errors: those of Dataset::Read, and InvalidArgument with `what`, the sample and the layer for
 //   a real value              that is not finite after normalization
 //   a label, index or length  that a layer reads as it is stored and does not accept
+//   a weight or a share       that is below 0, likewise
 absl::StatusOr<DataLook> CheckData(const Dataset& dataset, const NetPlan& net,
                                    const std::string& what);
 

@@ -1,7 +1,9 @@
 #include "engine/training/step/step_buffer.h"
 
 #include <algorithm>
+#include <limits>
 #include <new>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -26,6 +28,18 @@ size_t BlockBytes(const Net& net) {
   reach(net.metrics());
   for (size_t n = 0; n < net.plan().spec.nodes.size(); ++n) reach(net.records(static_cast<int>(n)));
   return bytes;
+}
+
+// The value that is bad, as text.  None if there is none, or if several differ.
+template <typename T, typename IsBad>
+std::optional<std::string> OneOf(std::span<const T> values, const IsBad& is_bad) {
+  std::optional<T> found;
+  for (const T v : values) {
+    if (!is_bad(v)) continue;
+    if (found && !(*found == v)) return std::nullopt;
+    found = v;
+  }
+  return found ? std::optional(absl::StrCat(*found)) : std::nullopt;
 }
 
 }  // namespace
@@ -93,11 +107,13 @@ absl::Status StepBuffer::CheckFault(const Batch& batch) const {
   std::string got = "one beyond";  // of what is computed
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const StateSpec& state = node.spec.states[i];
-    if (state.largest < 0) continue;
-    const std::string range = absl::StrFormat("%s from 0 to %d", state.name, state.largest);
-    if (const auto bad = OneBeyond(state.largest, node.inputs[i], batch, fault.index())) {
+    if (state.largest < 0 && !state.not_negative) continue;
+    const std::string range = state.not_negative
+                                  ? absl::StrCat(state.name, " of 0 or more")
+                                  : absl::StrFormat("%s from 0 to %d", state.name, state.largest);
+    if (const auto bad = OneBeyond(state, node.inputs[i], batch, fault.index())) {
       takes = {range};
-      got = absl::StrCat(*bad);
+      got = *bad;
       break;
     }
     takes.push_back(range);
@@ -109,24 +125,29 @@ absl::Status StepBuffer::CheckFault(const Batch& batch) const {
       got));
 }
 
-std::optional<int32_t> StepBuffer::OneBeyond(int64_t largest, int value, const Batch& batch,
-                                             int64_t sample) const {
+std::optional<std::string> StepBuffer::OneBeyond(const StateSpec& state, int value,
+                                                 const Batch& batch, int64_t sample) const {
   const auto input =
       static_cast<size_t>(net_->plan().spec.values[value].memory);  // it is, or views
-  if (input >= batch.arrays.size() || batch.arrays[input].dtype != DType::kI32) {
-    return std::nullopt;
-  }
+  if (input >= batch.arrays.size()) return std::nullopt;
   const Tensor& array = batch.arrays[input];
-  const int64_t elements = array.elements() / static_cast<int64_t>(batch.samples.size());
-  const std::span<const int32_t> of_sample(array.as<int32_t>() + sample * elements,
-                                           static_cast<size_t>(elements));
-  std::optional<int32_t> found;
-  for (const int32_t v : of_sample) {
-    if (v >= 0 && v <= largest) continue;
-    if (found.value_or(v) != v) return std::nullopt;
-    found = v;
+  const auto beyond = [&]<typename T>(double largest) {
+    const int64_t elements = array.elements() / static_cast<int64_t>(batch.samples.size());
+    const std::span of_sample(array.as<T>() + sample * elements, static_cast<size_t>(elements));
+    return OneOf<T>(of_sample, [largest](T v) { return !(v >= 0 && v <= largest); });
+  };
+  constexpr double kLargest = std::numeric_limits<double>::max();
+  switch (array.dtype) {
+    case DType::kI32:
+      return state.not_negative ? std::nullopt
+                                : beyond.operator()<int32_t>(static_cast<double>(state.largest));
+    case DType::kF32:
+      return beyond.operator()<float>(kLargest);
+    case DType::kF64:
+      return beyond.operator()<double>(kLargest);
+    default:
+      return std::nullopt;
   }
-  return found;
 }
 
 }  // namespace gyre

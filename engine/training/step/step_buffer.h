@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "engine/data/batches/batch.h"
 #include "engine/runtime/device/buffer.h"
@@ -33,10 +34,10 @@ class StepBuffer {
   absl::Status CheckFault(const Batch& batch) const;
 
  private:
-  // The value of a sample that is not in [0, largest].  None if the batch does not hold it, or if
-  // several differ, as one may be a label to ignore.
-  std::optional<int32_t> OneBeyond(int64_t largest, int value, const Batch& batch,
-                                   int64_t sample) const;
+  // The value of a sample that the state does not take, as text.  None if the batch does not hold
+  // it, or if several differ, as one may be a label to ignore.
+  std::optional<std::string> OneBeyond(const StateSpec& state, int value, const Batch& batch,
+                                       int64_t sample) const;
   // The address to which Download copies a tensor of the block.
   Tensor Down(Tensor there) const;
 

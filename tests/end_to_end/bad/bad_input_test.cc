@@ -7,6 +7,8 @@
 #include <cmath>
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "tests/data/array_bytes.h"
 
 namespace gyre {
@@ -97,6 +99,36 @@ void WriteNan(const std::string& folder, int samples) {
                                         {bytes, reals.size() * sizeof(float)}));
 }
 
+// Samples weigh -2 each, in the loss by the layer `by`.
+void WriteWeights(const std::string& folder, const std::string& by) {
+  for (const auto& [set, samples] : {std::pair("train", 20), {"test", 10}}) {
+    const std::vector<float> weights(static_cast<size_t>(samples), -2);
+    const auto* bytes = reinterpret_cast<const char*>(weights.data());
+    WriteBytes(absl::StrCat(folder, "/", set, ".npy"),
+               Npy("<f4", absl::StrCat("(", samples, ",)"), {bytes, sizeof(float) * samples}));
+    const std::string trainer = ReadBytes(folder + "/trainer.textproto");
+    const std::string images =
+        absl::StrCat("idx { images: \"", set, "-images.idx\" labels: \"", set, "-labels.idx\" }");
+    WriteBytes(
+        folder + "/trainer.textproto",
+        absl::StrReplaceAll(
+            trainer, {{images, absl::StrCat("arrays { array { input: 'image' file: '", set,
+                                            "-images.idx' } array { input: 'label' file: '", set,
+                                            "-labels.idx' } array { input: 'weight' file: '", set,
+                                            ".npy' } }")}}));
+  }
+  const std::string net = ReadBytes(folder + "/net.textproto");
+  WriteBytes(
+      folder + "/net.textproto",
+      absl::StrReplaceAll(
+          net, {{"input { name: \"image\"", "input { name: 'weight' } input { name: \"image\""},
+                {"layer { name: \"conv\"",
+                 "layer { name: 'signs' input: 'weight' tanh {} } layer { name: 'conv' "
+                 "input: 'image'"},
+                {"input: \"label\" softmax",
+                 absl::StrCat("input: 'label' input: '", by, "' softmax")}}));
+}
+
 const BadInput kData[] = {
     {.name = "NoDataFile",
      .message = "@/trainer.textproto:3:3: data.train: cannot open @/nowhere.idx: No such file or "
@@ -139,6 +171,11 @@ const BadInput kData[] = {
           "layer { name: \"mix\" input: [\"rows\", \"rows\", \"rows\", \"label\"] attention {} }\n"
           "layer { name: \"flat\" flatten {} }"},
      .prepare = WriteLabel9},
+    {.name = "WeightBelowZero",
+     .message = "training data: @/train.npy: sample 0 (the first is 0): @/net.textproto:6:1: "
+                "layer \"loss\" takes weights of 0 or more, got -2; correct the data",
+     .prepare = [](const std::string& folder) { WriteWeights(folder, "weight"); },
+     .ranks = {1, 2}},
     {.name = "NanInTheData",
      .message = "training data: @/reals.npy: sample 0 (the first is 0) holds nan",
      .trainer = RealImages("train"),
@@ -186,6 +223,12 @@ const BadInput kSteps[] = {
                 "\"token\" takes indices "
                 "from 0 to 2, got one beyond; correct the data, or the layer",
      .prepare = WriteSlicedText,
+     .begins = true},
+    {.name = "WeightOfALayerBelowZero",
+     .message = "step 1: training data: sample 5 (the first is 0): @/net.textproto:6:1: layer "
+                "\"loss\" takes labels from 0 to 2 and weights of 0 or more, got one beyond; "
+                "correct the data, or the layer",
+     .prepare = [](const std::string& folder) { WriteWeights(folder, "signs"); },
      .begins = true},
 };
 
