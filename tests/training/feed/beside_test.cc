@@ -39,20 +39,20 @@ TEST_F(Beside, ArraysOfAllSourcesFeedTheNet) {
   WriteBytes(folder_ / "a.npy", Npy("<f4", "(4,)", std::string(16, '\0')));
   const std::string data =
       "train { idx { images: 'i' labels: 'l' } beside { arrays { array { input: 'right' file: "
-      "'r.npy' } } } beside { arrays { array { input: 'NAME' file: 'a.npy' } } } } "
+      "'r.npy' } } } beside { arrays { array { input: 'age' file: 'a.npy' } MORE } } } "
       "split { test: 0.5 } augmentation { flip: true input: ['image', 'right'] }";
   const auto run =
-      OpenData(Trainer(absl::StrReplaceAll(data, {{"NAME", "age"}})), net_, /*train=*/true);
+      OpenData(Trainer(absl::StrReplaceAll(data, {{"MORE", ""}})), net_, /*train=*/true);
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->train->size() + run->test->size(), 4);
   EXPECT_TRUE(run->feed.inputs[0].augmented && run->feed.inputs[1].augmented);
   EXPECT_FALSE(run->feed.inputs[2].augmented);
-  // No array is left over.
+  const std::string more = "array { input: 'x' file: 'a.npy' }";
   const auto left =
-      OpenData(Trainer(absl::StrReplaceAll(data, {{"NAME", "x"}})), net_, /*train=*/true);
+      OpenData(Trainer(absl::StrReplaceAll(data, {{"MORE", more}})), net_, /*train=*/true);
   EXPECT_EQ(absl::StrReplaceAll(std::string(left.status().message()), {{folder_.path(), "@"}}),
-            "n:1:93: input \"age\": nothing feeds it; data.train feeds \"image\", \"label\", "
-            "\"right\", \"x\"");
+            "@/t:2:172: data.train: the net has no input \"x\"; it has \"image\", \"right\", "
+            "\"age\", \"label\"");
 }
 
 // Pictures are bytes, whatever lies beside them.
