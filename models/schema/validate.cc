@@ -22,7 +22,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "models/schema/describe.h"
-#include "models/schema/validate_sources.h"
 
 namespace gyre {
 namespace {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "models/schema/net.pb.h"
 #include "models/schema/source_map.h"
 #include "models/schema/trainer.pb.h"
@@ -17,5 +18,11 @@ inline constexpr size_t kLongestName = 100;
 // Errors: InvalidArgument for the first mistake, with its position.
 absl::Status Validate(const NetConfig& net, const SourceMap& source);
 absl::Status Validate(const TrainerConfig& trainer, const SourceMap& source);
+
+// Of Validate: the sources of data.train and data.test, and a table among them, whose `label` is
+// such as "data.train".  A test's table is only checked for its files.
+absl::Status ValidateSources(const DataConfig& data, const SourceMap& source);
+absl::Status ValidateTable(const TableConfig& table, absl::string_view label,
+                           const SourceMap& source);
 
 }  // namespace gyre

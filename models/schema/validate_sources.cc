@@ -1,5 +1,3 @@
-#include "models/schema/validate_sources.h"
-
 #include <set>
 #include <string>
 #include <utility>
@@ -9,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "models/schema/validate_table.h"
+#include "models/schema/validate.h"
 
 namespace gyre {
 namespace {

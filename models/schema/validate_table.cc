@@ -1,5 +1,3 @@
-#include "models/schema/validate_table.h"
-
 #include <map>
 #include <string>
 #include <tuple>
@@ -7,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "models/schema/validate.h"
 
 namespace gyre {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/data/pictures/pixels/resample.h"
+#include "engine/data/pictures/resize.h"
 
 namespace gyre {
 

@@ -32,12 +32,12 @@ struct RunData {
   std::vector<std::string> notes = {};  // for people: how inputs are normalized
   std::shared_ptr<DataLooks> looks = std::make_shared<DataLooks>();
   std::shared_ptr<DataMemory> memory = {};  // of decoded pictures, or null
+  std::shared_ptr<const void> files = {};   // keeps those that were sent, while samples are read
 };
 // Opens data.test and, if the run trains, data.train.  `fit` is that of the weights, if any.  What
 // it lacks is made of the samples of data.train.  Decoded pictures are kept in `memory_bytes`.
-// Errors: those of OpenDataset and FeedOf, with the
-// position in the trainer's file, such as NotFound.  InvalidArgument for more contiguous rows than
-// there are sequences.
+// Errors: those of OpenDataset and FeedOf, with the position in the trainer's file, such as
+// NotFound.  InvalidArgument for more contiguous rows than there are sequences.
 absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
                                  bool train, const Fit& fit = {}, const PathOf& path_of = {},
                                  size_t memory_bytes = 0);

@@ -67,7 +67,7 @@ class FilesToSend {
     const fs::path folder = absl::StrCat(sent_.place_size());
     (*sent_.mutable_place())[path] = (folder / list.list).string();
     RETURN_IF_ERROR(AddFile(there, folder / list.list));
-    for (const SentList::File& file : list.files) {
+    for (const SentList::ListedFile& file : list.files) {
       RETURN_IF_ERROR(AddFile(file.from, folder / file.to));
     }
     return absl::OkStatus();
@@ -224,7 +224,7 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
       const std::string listing,
       communication.TextOfLeader("the files of sent data", files.sent().SerializeAsString()));
   if (!sent.ParseFromString(listing)) return absl::InternalError("sent data: does not parse");
-  ASSIGN_OR_RETURN(const PrivateFolder own, MakeFolder(communication, token));
+  ASSIGN_OR_RETURN(PrivateFolder own, MakeFolder(communication, token));
   const fs::path folder = own.path();
   ASSIGN_OR_RETURN(const CheckpointFolders folders,
                    CheckpointFolders::Meet(communication, folder, token));
@@ -254,6 +254,15 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
     ASSIGN_OR_RETURN(all.data, OpenData(trainer, net, /*train=*/true, fit, place_of, memory_bytes));
   }
   RETURN_IF_ERROR(communication.Barrier());
+  // Pictures are read while training goes on.
+  const auto reads = [](const std::shared_ptr<const Dataset>& data) {
+    return data && std::ranges::any_of(data->arrays(), [](const DataArray& array) {
+             return !array.digest.empty();
+           });
+  };
+  if (has_none && (reads(all.data.train) || reads(all.data.test))) {
+    all.data.files = std::make_shared<PrivateFolder>(std::move(own));
+  }
   return all;
 }
 

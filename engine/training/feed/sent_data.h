@@ -1,6 +1,6 @@
 // sent_data.h: sends a trainer's data from rank 0's host, which alone has their files, to the other
 // hosts before a run.  A private temporary folder holds them (PrivateFolder).  It is removed
-// afterwards, or after a kill by the next run.
+// afterwards, with pictures after the run, or after a kill by the next run.
 #pragma once
 
 #include <cstdint>

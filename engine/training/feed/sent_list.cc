@@ -62,8 +62,8 @@ absl::StatusOr<SentList> PlaceList(const std::string& list, bool masks) {
         {.from = (beside / path).string(), .to = (folder / path).lexically_normal().string()});
   }
   // One file by several names, such as a.png and ./a.png.
-  std::ranges::sort(sent.files, {}, &SentList::File::to);
-  const auto same = std::ranges::unique(sent.files, {}, &SentList::File::to);
+  std::ranges::sort(sent.files, {}, &SentList::ListedFile::to);
+  const auto same = std::ranges::unique(sent.files, {}, &SentList::ListedFile::to);
   sent.files.erase(same.begin(), same.end());
   return sent;
 }

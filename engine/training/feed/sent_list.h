@@ -12,10 +12,10 @@ namespace gyre {
 struct SentList {
   // Relative to a folder that holds all.  The list lies so deep that "../" in it stays within.
   std::string list;
-  struct File {
+  struct ListedFile {
     std::string from, to;  // to: relative to that folder
   };
-  std::vector<File> files = {};  // each once
+  std::vector<ListedFile> files = {};  // each once
 };
 
 // `masks`: the second column has paths, too.

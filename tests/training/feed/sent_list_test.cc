@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 std::vector<std::string> Places(const SentList& sent) {
   std::vector<std::string> places;
-  for (const SentList::File& file : sent.files) places.push_back(file.to);
+  for (const SentList::ListedFile& file : sent.files) places.push_back(file.to);
   return places;
 }
 
