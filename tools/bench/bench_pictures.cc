@@ -3,9 +3,6 @@
 // The processor's time, of one thread.  tools/peer/compare_pictures makes files and adds
 // torchvision.
 
-// jpeglib.h needs FILE.
-#include <cstdio>
-//
 #include <jpeglib.h>
 
 #include <algorithm>
@@ -90,12 +87,12 @@ absl::StatusOr<std::unique_ptr<BatchLoader>> Load(const Dataset& dataset, Device
        .workers = workers});
 }
 
-struct Times {
+struct PictureTimes {
   double cpu = 0, wall = 0;  // seconds a picture
 };
 
 // Of batches that follow each other, when all memory has been touched.
-absl::StatusOr<Times> TimeLoader(const Dataset& dataset, Device& device, int workers) {
+absl::StatusOr<PictureTimes> TimeLoader(const Dataset& dataset, Device& device, int workers) {
   ASSIGN_OR_RETURN(const auto loader, Load(dataset, device, workers));
   const auto next = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const Batch batch, loader->Next());
@@ -108,7 +105,8 @@ absl::StatusOr<Times> TimeLoader(const Dataset& dataset, Device& device, int wor
   const BenchClock::time_point start = BenchClock::now();
   for (int64_t i = 0; i < batches; ++i) RETURN_IF_ERROR(next());
   const auto pictures = static_cast<double>(batches * absl::GetFlag(FLAGS_batch));
-  return Times{.cpu = (CpuSeconds() - cpu) / pictures, .wall = SecondsSince(start) / pictures};
+  return PictureTimes{.cpu = (CpuSeconds() - cpu) / pictures,
+                      .wall = SecondsSince(start) / pictures};
 }
 
 // A picture's window as OpenCV has it, and how its channels are ordered.
@@ -150,9 +148,9 @@ Decoded DecodeBare(const std::vector<uint8_t>& file, const Window& window) {
 using PeerDecode = Decoded (*)(const std::vector<uint8_t>& file, const Window& window);
 
 // What a program does that calls libraries, for one sample after the other.
-class Peer {
+class PeerPictures {
  public:
-  explicit Peer(PictureIndex pictures)
+  explicit PeerPictures(PictureIndex pictures)
       : pictures_(std::move(pictures)), values_(PixelValues(kNormalization).size()) {
     std::ranges::copy(PixelValues(kNormalization), values_.begin());
     const int64_t size = absl::GetFlag(FLAGS_size);
@@ -216,7 +214,7 @@ struct Way {
 };
 
 // That a batch of ours and the peers' differ by no more than rounding, and bare libjpeg's rims.
-absl::Status Verify(const Way& way, Device& device, Peer& peer) {
+absl::Status Verify(const Way& way, Device& device, PeerPictures& peer) {
   if (way.interpolation < 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const auto loader, Load(*way.dataset, device, 1));
   ASSIGN_OR_RETURN(const Batch batch, loader->Next());
@@ -237,8 +235,8 @@ absl::Status Verify(const Way& way, Device& device, Peer& peer) {
   return absl::OkStatus();
 }
 
-absl::Status Round(Device& device, Peer& peer, Way& way) {
-  ASSIGN_OR_RETURN(const Times ours, TimeLoader(*way.dataset, device, 1));
+absl::Status Round(Device& device, PeerPictures& peer, Way& way) {
+  ASSIGN_OR_RETURN(const PictureTimes ours, TimeLoader(*way.dataset, device, 1));
   way.ms.push_back(1e3 * ours.cpu);
   if (way.interpolation < 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const double imdecode, peer.Time(&DecodeAll, way.interpolation));
@@ -280,15 +278,15 @@ absl::Status Bench() {
     ASSIGN_OR_RETURN(way.dataset, Open(way.filter));
   }
   ASSIGN_OR_RETURN(PictureIndex pictures, ReadPictureFolder(absl::GetFlag(FLAGS_folder)));
-  Peer peer(std::move(pictures));
+  PeerPictures peer(std::move(pictures));
   for (const Way& way : ways) RETURN_IF_ERROR(Verify(way, *device, peer));
   const int workers = absl::GetFlag(FLAGS_workers);
   std::vector<double> one, several, speedup;  // pictures a second
   for (int round = 0; AnotherRound(round, absl::GetFlag(FLAGS_rounds)); ++round) {
     for (Way& way : ways) RETURN_IF_ERROR(Round(*device, peer, way));
     if (workers == 1) continue;
-    ASSIGN_OR_RETURN(const Times alone, TimeLoader(*ways[0].dataset, *device, 1));
-    ASSIGN_OR_RETURN(const Times together, TimeLoader(*ways[0].dataset, *device, workers));
+    ASSIGN_OR_RETURN(const PictureTimes alone, TimeLoader(*ways[0].dataset, *device, 1));
+    ASSIGN_OR_RETURN(const PictureTimes together, TimeLoader(*ways[0].dataset, *device, workers));
     one.push_back(1 / alone.wall);
     several.push_back(1 / together.wall);
     speedup.push_back(alone.wall / together.wall);
