@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "engine/data/sets/series.h"
-#include "engine/data/sets/table_fit.h"
+#include "engine/data/sets/tables/table_fit.h"
 
 namespace gyre {
 namespace {

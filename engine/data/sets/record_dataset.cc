@@ -14,7 +14,7 @@
 #include "engine/data/records/record_shard.h"
 #include "engine/data/sets/picture_input.h"
 #include "engine/data/sets/series.h"
-#include "engine/data/sets/table_reader.h"
+#include "engine/data/sets/tables/table_reader.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {

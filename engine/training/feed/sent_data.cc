@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "engine/data/files/file_reader.h"
 #include "engine/data/files/private_folder.h"
-#include "engine/data/sets/table_reader.h"
+#include "engine/data/sets/tables/table_reader.h"
 #include "engine/runtime/check.h"
 #include "engine/training/checkpoint/byte_chain.h"
 #include "engine/training/checkpoint/checkpoint_folders.h"

@@ -1,4 +1,4 @@
-#include "engine/data/sets/table_rows.h"
+#include "engine/data/sets/tables/table_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "engine/data/files/file_reader.h"
 #include "engine/data/sets/memory_dataset.h"
-#include "engine/data/sets/table_reader.h"
+#include "engine/data/sets/tables/table_reader.h"
 #include "engine/data/tensors/csv_reader.h"
 #include "engine/runtime/check.h"
 #include "models/schema/describe.h"

@@ -6,7 +6,7 @@
 
 #include "engine/data/batches/split_dataset.h"
 #include "tests/data/array_bytes.h"
-#include "tests/data/image_fixture.h"
+#include "tests/data/images/image_fixture.h"
 
 namespace gyre {
 namespace {

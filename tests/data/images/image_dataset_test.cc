@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/data/batches/batch_loader.h"
-#include "tests/data/image_fixture.h"
+#include "tests/data/images/image_fixture.h"
 
 namespace gyre {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "engine/data/sets/memory_dataset.h"
-#include "engine/data/sets/table_rows.h"
+#include "engine/data/sets/tables/table_rows.h"
 #include "models/schema/trainer.pb.h"
 
 namespace gyre {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/data/sets/table_fit.h"
+#include "engine/data/sets/tables/table_fit.h"
 
 namespace gyre {
 

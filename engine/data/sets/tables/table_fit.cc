@@ -1,4 +1,4 @@
-#include "engine/data/sets/table_fit.h"
+#include "engine/data/sets/tables/table_fit.h"
 
 #include <algorithm>
 #include <cmath>

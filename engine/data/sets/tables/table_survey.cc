@@ -1,4 +1,4 @@
-#include "engine/data/sets/table_survey.h"
+#include "engine/data/sets/tables/table_survey.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "engine/data/sets/table_reader.h"
+#include "engine/data/sets/tables/table_reader.h"
 #include "engine/data/tensors/csv_reader.h"
 #include "engine/runtime/check.h"
 

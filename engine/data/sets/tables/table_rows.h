@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/data/sets/table_fit.h"
+#include "engine/data/sets/tables/table_fit.h"
 #include "engine/data/tensors/array_file.h"
 
 namespace gyre {

@@ -1,4 +1,4 @@
-#include "engine/data/sets/table_windows.h"
+#include "engine/data/sets/tables/table_windows.h"
 
 #include <algorithm>
 #include <cstring>

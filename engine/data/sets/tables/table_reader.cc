@@ -1,4 +1,4 @@
-#include "engine/data/sets/table_reader.h"
+#include "engine/data/sets/tables/table_reader.h"
 
 #include <fnmatch.h>
 

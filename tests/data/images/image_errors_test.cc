@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "tests/data/image_fixture.h"
+#include "tests/data/images/image_fixture.h"
 
 namespace gyre {
 namespace {

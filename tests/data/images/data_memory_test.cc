@@ -10,7 +10,7 @@
 
 #include "engine/data/batches/batch_loader.h"
 #include "engine/runtime/device/device.h"
-#include "tests/data/image_fixture.h"
+#include "tests/data/images/image_fixture.h"
 
 namespace gyre {
 namespace {
