@@ -3,8 +3,9 @@
 //
 // What is noticed of a file that is no longer whole:
 //   noticed      that it was cut, but for bytes behind the last pixel
-//   noticed      of TIFF: damage that libtiff or libjpeg complain of, within the window's strips
-//   not noticed  changed bytes of pixels that are not packed.  These formats have no checksums
+//   noticed      of TIFF: damage that libtiff or libjpeg complain or warn of, within the window's
+//   strips not noticed  changed bytes of pixels that are not packed.  These formats have no
+//   checksums
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@ absl::StatusOr<PictureHeader> ReadOtherHeader(std::string_view file);
 // Decodes a window of stored pixels, that is before they are turned, to [stored.height,
 // stored.width, channels].  16 bits are rounded to 8, alpha is blended.  Of a TIFF, only strips of
 // the window are decoded, of others all.
-// Memory beside `to`: 1 to 8 bytes a pixel of the picture, of a TIFF a strip.
+// Memory beside `to`: 1 to 8 bytes a pixel of the picture, of JPEG 2000 up to 16, of a TIFF a strip
+// and 4 bytes a pixel of its rows.
 // Errors: DataLoss as above, ResourceExhausted for lack of memory.
 // Precondition: `header` is ReadOtherHeader's of this file, and the window lies within it.
 absl::Status DecodeOther(std::string_view file, const PictureHeader& header, const Window& stored,

@@ -235,6 +235,21 @@ TEST(Jpeg2000, WhatOpenCvReadsWronglyIsRefused) {
               testing::HasSubstr("expected JPEG 2000 with a codestream, got none"));
 }
 
+TEST(Jpeg2000, AFileThatClaimsFarMoreThanItHasIsAnError) {
+  std::mt19937_64 random(1);
+  const std::string file = RandomJpeg2000(".jp2", 33, 40, 1, 8, &random).file;
+  const size_t stream = file.find("\xff\x4f\xff\x51");
+  const auto sized = [&](uint32_t height, uint32_t width) {
+    std::string changed = file;
+    return changed.replace(stream + 8, 8, Bytes(width, 4, true) + Bytes(height, 4, true));
+  };
+  EXPECT_EQ(ReadOtherHeader(sized(65500, 4000)).status(),
+            absl::DataLossError(
+                absl::StrCat("expected at least 15991 bytes of a JPEG 2000 of 4000 x 65500, got ",
+                             file.size() - stream, ": it is truncated or damaged")));
+  EXPECT_TRUE(ReadOtherHeader(sized(2048, 1024)).ok());
+}
+
 std::vector<std::string> SmallFiles() {
   std::mt19937_64 random(1);
   std::vector<std::string> files = {RandomBmp(7, 10, 24, 40, false, &random).file,

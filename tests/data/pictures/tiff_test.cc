@@ -74,6 +74,50 @@ TEST(Tiff, DamageOfAJpegStripIsAnError) {
               testing::StartsWith("DATA_LOSS: the TIFF is truncated or damaged: "));
 }
 
+// The file, of little-endian bytes, with another value of a tag that it has.
+std::string WithTag(std::string file, uint16_t tag, uint32_t value) {
+  const auto integer = [&](size_t at, int bytes) {
+    uint32_t read = 0;
+    std::memcpy(&read, &file[at], bytes);
+    return read;
+  };
+  const size_t directory = integer(4, 4);
+  for (uint32_t i = 0; i < integer(directory, 2); ++i) {
+    const size_t entry = directory + 2 + 12 * i;
+    if (integer(entry, 2) != tag) continue;
+    const uint16_t type = TIFF_LONG;
+    std::memcpy(&file[entry + 2], &type, sizeof(type));
+    std::memcpy(&file[entry + 8], &value, sizeof(value));
+    return file;
+  }
+  GYRE_CHECK(false);
+}
+
+// libtiff warns and goes on.
+TEST(Tiff, StripsOfAnotherSizeAreErrors) {
+  std::mt19937_64 random(1);
+  const std::string jpeg = SubsampledTiff(COMPRESSION_JPEG, &random);  // of 16 and 4 rows
+  EXPECT_THAT(ErrorOfOther(WithTag(jpeg, TIFFTAG_IMAGELENGTH, 30)).ToString(),
+              testing::StartsWith("DATA_LOSS: the TIFF is truncated or damaged: Improper JPEG"));
+  EXPECT_EQ(ErrorOfOther(WithTag(jpeg, TIFFTAG_IMAGELENGTH, 1 << 20)).ToString(),
+            absl::StrCat("DATA_LOSS: expected at least 122880 bytes of a TIFF of JPEGs of 30 x "
+                         "1048576, got ",
+                         jpeg.size(), ": it is truncated or damaged"));
+  std::string packed = RandomTiff({.packing = COMPRESSION_PACKBITS}, &random).file;
+  packed[8] = '\x81';  // 128 bytes of a strip of 90
+  EXPECT_EQ(ErrorOfOther(packed).ToString(),
+            "DATA_LOSS: the TIFF is truncated or damaged: Discarding 38 bytes to avoid buffer "
+            "overrun");
+  const std::string fax = RandomTiff({.samples = 1,
+                                      .depth = 1,
+                                      .photometric = PHOTOMETRIC_MINISWHITE,
+                                      .packing = COMPRESSION_CCITTFAX4},
+                                     &random)
+                              .file;
+  EXPECT_EQ(ErrorOfOther(WithTag(fax, TIFFTAG_IMAGEWIDTH, 1 << 28)).ToString(),
+            "DATA_LOSS: expected a TIFF of 1 to 1048576 pixels a side, got 268435456 x 7");
+}
+
 TEST(Tiff, OrientationsAreHandedOn) {
   std::mt19937_64 random(1);
   for (uint16_t orientation = 1; orientation <= 8; ++orientation) {

@@ -99,8 +99,19 @@ Refusal Jpeg2000Size(std::string_view file, StoredPicture& picture) {
       return ReadWrongly("JPEG 2000 whose components differ");
     }
   }
-  return Sized("JPEG 2000", int64_t{at(12, 4)} - at(20, 4), int64_t{at(8, 4)} - at(16, 4),
-               depth == 7 ? 255 : 65535, picture);
+  const Refusal refusal = Sized("JPEG 2000", int64_t{at(12, 4)} - at(20, 4),
+                                int64_t{at(8, 4)} - at(16, 4), depth == 7 ? 255 : 65535, picture);
+  if (refusal.refused()) return refusal;
+  // OpenJPEG makes up what lacks, at 16 bytes a pixel.  A white page has a byte for 10,000 pixels.
+  constexpr int64_t kMostImplied = 1 << 21, kPixelsOfByte = 1 << 14;
+  const PictureHeader& header = picture.header;
+  const int64_t least = header.height * header.width / kPixelsOfByte;
+  if (header.height * header.width > kMostImplied && static_cast<int64_t>(stream.size()) < least) {
+    return Damaged("expected at least " + std::to_string(least) + " bytes of a JPEG 2000 of " +
+                   SizeText(header.height, header.width) + ", got " +
+                   std::to_string(stream.size()) + ": it is truncated or damaged");
+  }
+  return {};
 }
 
 // Takes the next number off a PNM header.  Blanks and comments come before it.  -1: there is none.

@@ -16,8 +16,8 @@ struct StoredPicture {
   int most = 255;  // the largest value of a sample, which is shown as 255
 };
 
-// Errors: DataLoss for a header that is cut off or broken.  InvalidArgument for a kind that OpenCV
-// reads wrongly, though without an error:
+// Errors: DataLoss for a header that is cut off or broken, or claims far more than the file has.
+// InvalidArgument for a kind that OpenCV reads wrongly, though without an error:
 //   BMP        16 bits a pixel (darker), alpha (dropped), unusual masks (mixed up)
 //   JPEG 2000  samples of other depths than 8 and 16 bits, signed, or subsampled; grey with alpha
 // Precondition: the signature is the format's, and the format is not kTiff.

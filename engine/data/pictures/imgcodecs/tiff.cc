@@ -89,12 +89,13 @@ class OpenTiff {
     }
     return 1;  // goes no further
   }
-  // libjpeg's warnings, and those of a tag beyond the file's end, tell of damage.  Others are of
-  // tags that nobody needs.
+  // Warnings of the decoders, which go on with other pixels, tell of damage, and those of a tag
+  // beyond the file's end.  Others are of tags that nobody needs.
   static int OnWarning(TIFF* tiff, void* self, const char* module, const char* format,
                        va_list arguments) {
-    const bool of_jpeg = module != nullptr && std::strcmp(module, "JPEGLib") == 0;
-    if (of_jpeg || std::string_view(format).starts_with("IO error")) {
+    const std::string_view decoder = module == nullptr ? "" : module, text = format;
+    if (decoder == "JPEGLib" || decoder.starts_with("Fax") || decoder.starts_with("PackBits") ||
+        text.starts_with("Improper JPEG") || text.starts_with("IO error")) {
       OnError(tiff, self, module, format, arguments);
     }
     return 1;
@@ -153,9 +154,20 @@ Refusal ReadTiffHeader(std::string_view file, PictureHeader& header) {
   }
   const int64_t width = tiff.LongTag(TIFFTAG_IMAGEWIDTH);
   const int64_t height = tiff.LongTag(TIFFTAG_IMAGELENGTH);
-  if (width == 0 || height == 0 || width > INT32_MAX || height > INT32_MAX) {
-    return Damaged("expected a TIFF of 1 to " + std::to_string(INT32_MAX) + " pixels a side, got " +
+  // Decoders of faxes take 16 bytes a column.
+  constexpr int64_t kMostSide = 1 << 20;
+  if (width == 0 || height == 0 || width > kMostSide || height > kMostSide) {
+    return Damaged("expected a TIFF of 1 to " + std::to_string(kMostSide) + " pixels a side, got " +
                    SizeText(height, width));
+  }
+  // A JPEG of 32 x 32 pixels has 18 blocks of at least two bits.  libtiff would decode zeros.
+  constexpr int64_t kPixelsOfByte = 256;
+  const int64_t least = height * width / kPixelsOfByte;
+  if (tiff.Tag(TIFFTAG_COMPRESSION) == COMPRESSION_JPEG &&
+      static_cast<int64_t>(file.size()) < least) {
+    return Damaged("expected at least " + std::to_string(least) + " bytes of a TIFF of JPEGs of " +
+                   SizeText(height, width) + ", got " + std::to_string(file.size()) +
+                   ": it is truncated or damaged");
   }
   header.height = height, header.width = width;
   const uint16_t orientation = tiff.Tag(TIFFTAG_ORIENTATION);

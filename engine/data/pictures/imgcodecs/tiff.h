@@ -15,8 +15,9 @@ namespace gyre {
 using RowFunction = absl::FunctionRef<void(const uint8_t* pixels, int channels)>;
 
 // The first page's size and orientation.
-// Errors: DataLoss for a directory that libtiff cannot read.  InvalidArgument for samples that are
-// no unsigned integers of at most 16 bits, and colours that libtiff does not turn into RGB.
+// Errors: DataLoss for a directory that libtiff cannot read, a side above 2^20, and more pixels
+// than JPEGs of so few bytes have.  InvalidArgument for samples that are no unsigned integers of at
+// most 16 bits, and colours that libtiff does not turn into RGB.
 Refusal ReadTiffHeader(std::string_view file, PictureHeader& header);
 
 // Calls `row` with each row of the stored window, from the top.  Alpha is not premultiplied.
@@ -25,7 +26,8 @@ Refusal ReadTiffHeader(std::string_view file, PictureHeader& header);
 //   palettes             the upper 8 of 16 bits
 //   several pages        the first
 // Memory: a decoded strip or tile, and 4 bytes a pixel of the rows that it has.
-// Errors: DataLoss for a strip or tile that is missing, or that libtiff or libjpeg complain of.
+// Errors: DataLoss for a strip or tile that is missing, or that libtiff or libjpeg complain or warn
+// of.
 Refusal DecodeTiff(std::string_view file, const PictureHeader& header, const Window& stored,
                    RowFunction row);
 
