@@ -331,6 +331,11 @@ TEST_F(Table, WindowsHaveWeights) {
   EXPECT_EQ(Error(Data("group: 'g' time: 't' window: 4 label: 'y' ignore: 'w'")),
             "@t.csv: window: 4 is longer than every series; the longest has 3 rows; write window: "
             "3");
+  inputs_ = {{"w", {2}, true}};  // that a column feeds
+  EXPECT_EQ(All<int32_t>(**Open("weight_input: 'w' " + Data("group: 'g' time: 't' window: 2 "
+                                                            "column: 'y' index: 'w'")),
+                         "w", 1),
+            (Ints{1, 3, 4, 0, 2, 5, 0, 0}));
 }
 
 // For a split by group or by time.

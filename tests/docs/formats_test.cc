@@ -1,5 +1,6 @@
-// docs/formats.md and docs/data_*.md against the messages that they describe.  Left out are the layers' own messages, which
-// layer.proto describes, and initializers, which the page shows by example.
+// docs/formats.md and docs/data_*.md against the messages that they describe.  Left out are the
+// layers' own messages, which layer.proto describes, and initializers, which the page shows by
+// example.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>

@@ -180,6 +180,7 @@ class RowFiller {
     }
     if (!options_.weight_input.empty()) {
       weights_ = Add(options_.weight_input, NewArray<double>(size_, {}));
+      rows_.arrays[weights_].is_weight = true;
     }
     std::set<std::string> names;
     for (const RowArray& array : rows_.arrays) {

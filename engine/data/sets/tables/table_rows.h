@@ -17,6 +17,7 @@ struct RowArray {
   std::string input;
   HostArray rows;         // [rows, ...], F64 or I32
   bool is_label = false;  // the label_input
+  bool is_weight = false;
 };
 
 struct TableRows {

@@ -151,18 +151,19 @@ absl::Status AddWindows(TableRows& rows, const TableUse& use, MemoryDataset& dat
   RETURN_IF_ERROR(CheckFitsMemory(
       file, static_cast<uint64_t>(sample_bytes * static_cast<double>(windows.stored()))));
   const RowArray* weights = nullptr;
-  bool whole = false;
+  bool whole = false, is_fed = weight_input.empty();
   for (RowArray& array : rows.arrays) {
-    if (array.input == weight_input) {
+    if (array.is_weight) {
       weights = &array;
       continue;
     }
+    is_fed = is_fed || array.input == weight_input;  // by a column of this name
     whole = whole || (array.is_label && !label_of_window && array.rows.dtype == DType::kF64);
     RETURN_IF_ERROR(
         dataset.Add(array.input, file, windows.Cut(array, array.is_label && label_of_window)));
     array.rows = {};
   }
-  if (!weight_input.empty()) {
+  if (!is_fed) {
     RETURN_IF_ERROR(dataset.Add(weight_input, file, WeightsOf(windows, weights, whole)));
   }
   if (const int64_t partial = windows.partial(); whole && partial > 0) {
