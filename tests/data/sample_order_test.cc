@@ -265,5 +265,47 @@ TEST(SampleOrderDeathTest, RefusesWhatHasNoMeaning) {
   EXPECT_DEATH(ShareOf(3, 2, 2), "check failed");
 }
 
+// Each round has all classes, and each class its samples in turn, whatever their number.
+TEST(SampleOrderTest, BalancedDrawsAllClassesEquallyOften) {
+  const std::vector<int32_t> classes = {2, 0, 2, 2, 1, 2, 0, 2, 2};  // 2, 1 and 6 samples
+  SampleOrder order = SampleOrder::Balanced(classes, 7);
+  EXPECT_EQ(order.period(), 9);
+  std::vector<std::vector<int64_t>> drawn(3);
+  std::map<std::vector<int32_t>, int> rounds;
+  for (int64_t position = 0; position < 3 * 60; position += 3) {
+    std::vector<int32_t> round;
+    for (int64_t i = position; i < position + 3; ++i) {
+      const int64_t sample = order.At(i);
+      round.push_back(classes[static_cast<size_t>(sample)]);
+      drawn[static_cast<size_t>(round.back())].push_back(sample);
+    }
+    EXPECT_THAT(round, testing::UnorderedElementsAre(0, 1, 2));
+    ++rounds[round];
+  }
+  EXPECT_EQ(rounds.size(), 6u);
+  EXPECT_THAT(drawn[1], testing::Each(4));
+  std::vector<std::vector<int64_t>> turns;
+  for (size_t i = 0; i < 60; i += 6) {
+    turns.emplace_back(drawn[2].begin() + i, drawn[2].begin() + i + 6);
+    EXPECT_THAT(turns.back(), testing::UnorderedElementsAre(0, 2, 3, 5, 7, 8));
+    for (size_t j = i; j < i + 6; j += 2) EXPECT_NE(drawn[0][j], drawn[0][j + 1]);
+  }
+  std::ranges::sort(turns);
+  EXPECT_GT(std::unique(turns.begin(), turns.end()) - turns.begin(), 7);
+  // A position's sample does not depend on which were asked for before.
+  for (const int64_t position : {170, 3, 91, 0, 179}) {
+    EXPECT_EQ(SampleOrder::Balanced(classes, 7).At(position), order.At(position));
+  }
+  EXPECT_EQ(SampleOrder::Balanced(std::vector<int32_t>{0}, 1).At(5), 0);
+}
+
+TEST(SampleOrderTest, RepeatedGivesEachSampleInARow) {
+  SampleOrder once(5, 3), thrice = SampleOrder(5, 3).Repeated(3);
+  EXPECT_EQ(thrice.period(), 15);
+  for (int64_t position = 0; position < 45; ++position) {
+    EXPECT_EQ(thrice.At(position), once.At(position / 3));
+  }
+}
+
 }  // namespace
 }  // namespace gyre

@@ -10,8 +10,8 @@ struct Augmentation {
   int64_t shift = 0;  // at most so many pixels each way, on both axes
 };
 
-// The move of a sample [H, W, C].  Pixel (y, x) of the result is pixel (y + down, X + right) of the
-// sample, or 0 outside it.  X is x, or W - 1 - x if flipped.
+// The move of a picture [H, W, C] or a mask [H, W].  Pixel (y, x) of the result is pixel (y + down,
+// X + right) of the sample, or 0 outside it.  X is x, or W - 1 - x if flipped.
 struct Move {
   bool flip = false;
   int64_t down = 0, right = 0;

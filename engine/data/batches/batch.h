@@ -18,8 +18,12 @@ struct Batch {
   std::vector<Tensor> arrays;
   int64_t first_position = 0;
   std::vector<int64_t> samples = {};  // [count], their indices in the data set
-  // Of the samples that could not be read, and are zeros: a message each, by file.
-  std::vector<std::string> faults = {};
+  // Samples that could not be read, and are zeros.
+  struct Fault {
+    int64_t sample = 0;   // of the batch, ascending
+    std::string message;  // with its file
+  };
+  std::vector<Fault> faults = {};
 };
 
 // Offset of the array after one at `offset`.  It is a multiple of a cache line, and always larger,

@@ -1,9 +1,11 @@
 #include "engine/data/batches/batch_loader.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <limits>
 #include <mutex>
 #include <optional>
@@ -13,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/data/batches/read_ahead.h"
+#include "engine/data/batches/sample_writer.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/device/buffer.h"
 
@@ -24,9 +27,10 @@ namespace gyre {
 class BatchLoader::Impl {
  public:
   Impl(const Dataset& dataset, SampleOrder order, const BatchLoaderOptions& options,
-       const std::vector<Tensor>& arrays, Buffer memory)
+       SampleWriter writer, const std::vector<Tensor>& arrays, Buffer memory)
       : dataset_(dataset),
         options_(options),
+        writer_(std::move(writer)),
         memory_(std::move(memory)),
         slots_(static_cast<size_t>(options.depth)),
         order_(std::move(order)),
@@ -35,10 +39,6 @@ class BatchLoader::Impl {
     for (size_t i = 0; i < slots_.size(); ++i) {
       slots_[i].batch = BatchAt(memory_.data() + i * slot_bytes, arrays);
       free_.push_back(&slots_[i]);
-    }
-    for (const LoadedArray& loaded : options.arrays) {
-      decoders_.emplace_back(dataset.arrays()[loaded.array].dtype, loaded.dtype,
-                             loaded.normalization);
     }
     if (order_.WindowEnd(0) > 0 && options.advance > 0) {
       ahead_.emplace(order_, options.first_position, options.count, options.advance);
@@ -58,13 +58,21 @@ class BatchLoader::Impl {
   absl::StatusOr<Batch> Next() {
     std::unique_lock lock(mutex_);
     GYRE_CHECK(held_ + 1 < options_.depth);
+    const Clock::time_point began = Clock::now();
     decoded_.wait(lock, [this] { return !begun_.empty() && begun_.front()->complete(); });
-    const BatchSlot& slot = *begun_.front();
+    times_.next_waited += SecondsSince(began);
+    BatchSlot& slot = *begun_.front();
     // It stays the first, so that all later calls fail, too.
     if (!slot.failure.ok()) return slot.failure;
+    std::ranges::sort(slot.batch.faults, {}, &Batch::Fault::sample);
     begun_.pop_front();
     ++held_;
     return slot.batch;
+  }
+
+  LoaderTimes times() {
+    std::lock_guard lock(mutex_);
+    return times_;
   }
 
   void Release(const Batch& batch) {
@@ -81,6 +89,11 @@ class BatchLoader::Impl {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  static double SecondsSince(Clock::time_point then) {
+    return std::chrono::duration<double>(Clock::now() - then).count();
+  }
+
   struct BatchSlot {
     Batch batch = {};
     int64_t taken = 0, decoded = 0;  // samples
@@ -93,6 +106,11 @@ class BatchLoader::Impl {
     // Once a sample has failed nothing more is taken.
     bool complete() const { return decoded == (failure.ok() ? count() : taken); }
   };
+  struct WorkerMemory {
+    SampleWriter::Memory sample;
+    std::vector<Tensor> to;            // where the sample's arrays go
+    std::vector<Batch::Fault> faults;  // of the range being decoded
+  };
   struct SampleRange {
     BatchSlot* slot;
     int64_t first, last;
@@ -101,10 +119,12 @@ class BatchLoader::Impl {
   // Waits for samples to decode, and takes some.  None: the loader ends.
   std::optional<SampleRange> Take(std::unique_lock<std::mutex>& lock) {
     for (;;) {
+      const Clock::time_point began = Clock::now();
       slot_freed_.wait(lock, [this] {
         return stop_ || failed_ || (filling_ != nullptr && filling_->taken < filling_->count()) ||
                !free_.empty();
       });
+      times_.workers_waited += SecondsSince(began);
       if (stop_ || failed_) return std::nullopt;
       if (filling_ == nullptr || filling_->taken == filling_->count()) {
         Begin();
@@ -130,6 +150,7 @@ class BatchLoader::Impl {
     filling_->batch.samples.resize(static_cast<size_t>(options_.count));
     filling_->begins.resize(static_cast<size_t>(options_.count));
     filling_->taken = filling_->decoded = 0;
+    filling_->batch.faults.clear();
     for (int64_t i = 0; i < options_.count; ++i) {
       filling_->batch.samples[i] = order_.At(next_position_ + i);
       filling_->begins[i] = order_.BeginsAt(next_position_ + i);
@@ -141,10 +162,11 @@ class BatchLoader::Impl {
   }
 
   void Work() {
-    SampleMemory memory;
+    WorkerMemory memory;
     std::unique_lock lock(mutex_);
     while (const std::optional<SampleRange> range = Take(lock)) {
       lock.unlock();
+      const Clock::time_point began = Clock::now();
       if (range->first == 0 && !range->slot->soon.empty()) dataset_.ReadSoon(range->slot->soon);
       absl::Status status;
       int64_t sample = range->first;
@@ -152,8 +174,12 @@ class BatchLoader::Impl {
         status = Decode(*range->slot, sample, memory);
         if (!status.ok()) break;
       }
+      const double seconds = SecondsSince(began);
       lock.lock();
+      times_.workers_worked += seconds;
       BatchSlot& slot = *range->slot;
+      std::ranges::move(memory.faults, std::back_inserter(slot.batch.faults));
+      memory.faults.clear();
       slot.decoded += range->last - range->first;
       if (!status.ok() && (slot.failure.ok() || sample < slot.failed)) {
         slot.failed = sample;
@@ -165,49 +191,25 @@ class BatchLoader::Impl {
     }
   }
 
-  // Decodes sample i of a batch.
-  absl::Status Decode(const BatchSlot& slot, int64_t i, SampleMemory& memory) const {
-    const int64_t sample = slot.batch.samples[i], position = slot.batch.first_position + i;
-    const SampleDraw draw{.seed = options_.seed, .position = position};
-    const Move move = MoveAt(options_.augmentation, options_.seed, position);
-    for (size_t k = 0; k < options_.arrays.size(); ++k) {
-      const LoadedArray& loaded = options_.arrays[k];
-      const DataArray& array = dataset_.arrays()[loaded.array];
-      ASSIGN_OR_RETURN(Tensor stored,
-                       dataset_.Read(sample, loaded.array, memory,
-                                     loaded.augmented ? std::optional(draw) : std::nullopt));
-      if (loaded.augmented) stored = Changed(stored, draw, loaded.array, memory);
-      Tensor to{slot.batch.arrays[k].data, stored.shape, loaded.dtype};
+  // Decodes sample i of a batch, which becomes zeros if it cannot be and is kept.
+  absl::Status Decode(const BatchSlot& slot, int64_t i, WorkerMemory& memory) const {
+    memory.to = slot.batch.arrays;
+    for (Tensor& to : memory.to) {
+      to.shape = Shape(to.shape.dims().subspan(1));
       to.data = static_cast<std::byte*>(to.data) + static_cast<size_t>(i) * to.bytes();
-      const absl::Status decoded =
-          decoders_[k].Decode(stored, loaded.augmented ? move : Move{}, to);
-      if (!decoded.ok()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(array.file, ": sample ", sample, " (the first is 0) ", decoded.message()));
-      }
-      if (slot.begins[i] && array.reset) *to.as<int32_t>() = 1;
     }
+    const absl::Status status = writer_.Write(slot.batch.samples[i], slot.batch.first_position + i,
+                                              slot.begins[i], memory.sample, memory.to);
+    if (status.ok() || !options_.keep_faulty) return status;
+    for (const Tensor& to : memory.to) std::memset(to.data, 0, to.bytes());
+    memory.faults.push_back({i, std::string(status.message())});
     return absl::OkStatus();
-  }
-
-  // The pixels of a sample, changed in `memory`.
-  Tensor Changed(const Tensor& stored, const SampleDraw& draw, size_t array,
-                 SampleMemory& memory) const {
-    if (!options_.changes.any() || stored.dtype != DType::kU8 || stored.shape.rank() != 3) {
-      return stored;
-    }
-    Tensor changed = stored;
-    changed.data = memory.For(array, stored.bytes());
-    if (changed.data != stored.data) std::memcpy(changed.data, stored.data, stored.bytes());
-    ChangePixels(options_.changes, draw, stored.shape[0], stored.shape[1],
-                 static_cast<int>(stored.shape[2]), changed.as<uint8_t>());
-    return changed;
   }
 
   const Dataset& dataset_;
   const BatchLoaderOptions options_;
+  const SampleWriter writer_;
   Buffer memory_;
-  std::vector<Decoder> decoders_;  // by array
   std::vector<BatchSlot> slots_;
 
   std::mutex mutex_;  // guards everything below, and a slot's numbers
@@ -220,6 +222,7 @@ class BatchLoader::Impl {
   BatchSlot* filling_ = nullptr;  // of begun_, the last
   int held_ = 0;
   bool failed_ = false, stop_ = false;
+  LoaderTimes times_;
   std::vector<std::thread> workers_;
 };
 
@@ -237,29 +240,26 @@ absl::StatusOr<std::unique_ptr<BatchLoader>> BatchLoader::Create(
   const auto count = static_cast<Wide>(options.count);
   Wide most_bytes = 0;  // more than a batch has, padding to cache lines included
   std::vector<Tensor> arrays;
-  for (const LoadedArray& loaded : options.arrays) {
-    const DataArray& array = dataset.arrays()[loaded.array];
-    if (!Decoder::CanDecode(array.dtype, loaded.dtype)) {
-      return absl::InvalidArgumentError(absl::StrCat(array.file, ": cannot make ",
-                                                     std::string(DTypeName(loaded.dtype)), " of ",
-                                                     std::string(DTypeName(array.dtype))));
-    }
-    const Wide sample_bytes = static_cast<Wide>(array.shape.elements()) * SizeOf(loaded.dtype);
+  ASSIGN_OR_RETURN(SampleWriter writer, SampleWriter::Create(dataset, options));
+  const std::vector<Shape> shapes = writer.shapes();
+  for (size_t k = 0; k < shapes.size(); ++k) {
+    const DType dtype = options.arrays[k].dtype;
+    const Wide sample_bytes = static_cast<Wide>(shapes[k].elements()) * SizeOf(dtype);
     most_bytes += sample_bytes * count + 64;
     if (most_bytes * static_cast<Wide>(options.depth) >
         static_cast<Wide>(std::numeric_limits<int64_t>::max())) {
       return absl::InvalidArgumentError(absl::StrCat("batches of ", options.count, " samples of ",
-                                                     array.shape.ToString(),
+                                                     shapes[k].ToString(),
                                                      " exceed the address space"));
     }
     std::vector<int64_t> dims = {options.count};
-    dims.insert(dims.end(), array.shape.dims().begin(), array.shape.dims().end());
-    arrays.push_back({nullptr, Shape(std::span<const int64_t>(dims)), loaded.dtype});
+    dims.insert(dims.end(), shapes[k].dims().begin(), shapes[k].dims().end());
+    arrays.push_back({nullptr, Shape(std::span<const int64_t>(dims)), dtype});
   }
   const size_t bytes = BatchBytes(arrays) * static_cast<size_t>(options.depth);
   ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(device, MemoryKind::kPinnedHost, bytes));
-  return std::unique_ptr<BatchLoader>(new BatchLoader(
-      std::make_unique<Impl>(dataset, std::move(order), options, arrays, std::move(memory))));
+  return std::unique_ptr<BatchLoader>(new BatchLoader(std::make_unique<Impl>(
+      dataset, std::move(order), options, std::move(writer), arrays, std::move(memory))));
 }
 
 BatchLoader::BatchLoader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -267,5 +267,6 @@ BatchLoader::~BatchLoader() = default;
 
 absl::StatusOr<Batch> BatchLoader::Next() { return impl_->Next(); }
 void BatchLoader::Release(const Batch& batch) { impl_->Release(batch); }
+LoaderTimes BatchLoader::times() const { return impl_->times(); }
 
 }  // namespace gyre

@@ -4,38 +4,15 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/data/batches/batch.h"
-#include "engine/data/batches/decoder.h"
+#include "engine/data/batches/batch_loader_options.h"
 #include "engine/data/batches/sample_order.h"
-#include "engine/data/pictures/pixel_changes.h"
 #include "engine/data/sets/dataset.h"
 #include "engine/runtime/device/device.h"
 
 namespace gyre {
-
-struct LoadedArray {
-  size_t array = 0;  // index in the data set
-  DType dtype = DType::kF32;
-  Normalization normalization = {};
-  bool augmented = false;  // varies by its position.  Moved only if of shape [H, W, C]
-};
-
-struct BatchLoaderOptions {
-  std::vector<LoadedArray> arrays;  // at least one
-  Augmentation augmentation = {};
-  PixelChanges changes = {};   // of bytes [H, W, C] of augmented arrays
-  uint64_t seed = 1;           // of augmentation
-  int64_t first_position = 0;  // of this rank's first sample in the endless order
-  int64_t count = 0;           // samples a batch on this rank, >= 0
-  int64_t advance = 0;         // positions from one batch to the next, the global batch
-  int depth = 3;               // batches in flight, >= 2
-  int workers = 1;             // threads that decode, >= 1
-  // A sample that cannot be read becomes zeros, and a fault of its batch.  Else Next fails by it.
-  bool keep_faulty = false;
-};
 
 // Seconds since the loader was made.
 struct LoaderTimes {

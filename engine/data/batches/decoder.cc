@@ -21,9 +21,10 @@ To Round(double value) {
 template <int kChannels, typename From, typename To, typename Value>
 void PlaceChannels(const Tensor& sample, const Move& move, const Tensor& result, Value value) {
   const Shape& shape = sample.shape;
-  const int64_t channels = kChannels > 0       ? kChannels
-                           : shape.rank() == 0 ? 1
-                                               : shape[shape.rank() - 1];
+  const bool moves = move.flip || move.down != 0 || move.right != 0;
+  GYRE_CHECK(!moves || shape.rank() == 2 || shape.rank() == 3);
+  const bool is_one = shape.rank() == 0 || (moves && shape.rank() == 2);
+  const int64_t channels = kChannels > 0 ? kChannels : is_one ? 1 : shape[shape.rank() - 1];
   To* to = result.as<To>();
   // Places `count` pixels, one every `step` elements.
   const auto place = [&to, channels, value](const From* pixel, int64_t step, int64_t count) {
@@ -33,11 +34,10 @@ void PlaceChannels(const Tensor& sample, const Move& move, const Tensor& result,
     }
     to = placed;
   };
-  if (!move.flip && move.down == 0 && move.right == 0) {
+  if (!moves) {
     place(sample.as<From>(), channels, shape.elements() / channels);
     return;
   }
-  GYRE_CHECK(shape.rank() == 3);
   const int64_t height = shape[0], width = shape[1];
   const std::vector<From> zeros(static_cast<size_t>(channels));
   // The columns from `begin` to `end` - 1 lie in the sample.

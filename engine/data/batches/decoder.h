@@ -26,8 +26,9 @@ class Decoder {
   // Precondition: CanDecode(from, to).
   Decoder(DType from, DType to, const Normalization& normalization);
 
-  // Preconditions: equal shapes, the constructor's types, and [H, W, C] if moved.
-  // Errors: InvalidArgument "holds NAN" for a real that is not finite before or after decoding.
+  // Preconditions: equal shapes, the constructor's types, and [H, W, C] or integers [H, W] if
+  // moved. Errors: InvalidArgument "holds NAN" for a real that is not finite before or after
+  // decoding.
   absl::Status Decode(const Tensor& from, const Move& move, const Tensor& to) const;
 
  private:

@@ -6,35 +6,12 @@
 #include <queue>
 #include <utility>
 
+#include "engine/data/batches/shuffle.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/math.h"
-#include "engine/runtime/random.h"
 
 namespace gyre {
 namespace {
-
-// Uniform in [0, bound) by multiply-shift: of the 2^64 inputs any two results get counts that
-// differ by at most one, so the bias is below bound / 2^64.
-// Source: Lemire 2019, "Fast random integer generation in an interval", arXiv:1805.10941, without
-// its rejection step, which would make the number of draws depend on the draws.
-int64_t Below(uint64_t x, int64_t bound) {
-  return static_cast<int64_t>((static_cast<unsigned __int128>(x) * static_cast<uint64_t>(bound)) >>
-                              64);
-}
-
-uint64_t Random(uint64_t key, int64_t epoch, int64_t index) {
-  const RandomBits bits = Philox(key, static_cast<uint64_t>(epoch), static_cast<uint64_t>(index));
-  return uint64_t{bits.v[0]} << 32 | bits.v[1];
-}
-
-// Fisher-Yates (Durstenfeld 1964, CACM algorithm 235).  Step i draws from counter (epoch, first +
-// i).
-void Shuffle(std::span<int64_t> values, uint64_t key, int64_t epoch, int64_t first = 0) {
-  for (auto i = static_cast<int64_t>(values.size()) - 1; i > 0; --i) {
-    std::swap(values[static_cast<size_t>(i)],
-              values[static_cast<size_t>(Below(Random(key, epoch, first + i), i + 1))]);
-  }
-}
 
 // Where part i of `parts` begins, if `whole` is cut into parts as equal as can be.
 int64_t FirstOfPart(int64_t whole, int64_t i, int64_t parts) {
@@ -97,14 +74,30 @@ int64_t SampleOrder::FirstOfWindow(int64_t window) const {
 
 int64_t SampleOrder::WindowEnd(int64_t position) const {
   if (windows_ == 0) return 0;
+  position /= times_;
   const int64_t at = position % period_;
   int64_t window = static_cast<int64_t>(static_cast<__int128>(at) * windows_ / period_);
   while (FirstOfWindow(window + 1) <= at) ++window;
-  return position - at + FirstOfWindow(window + 1);
+  return (position - at + FirstOfWindow(window + 1)) * times_;
+}
+
+SampleOrder SampleOrder::Balanced(std::span<const int32_t> classes, uint64_t seed) {
+  SampleOrder order(static_cast<int64_t>(classes.size()), seed);
+  order.balanced_.emplace(classes, seed);
+  return order;
+}
+
+SampleOrder SampleOrder::Repeated(int64_t times) const {
+  GYRE_CHECK(rows_ == 0 && times >= 1);
+  SampleOrder order = *this;
+  order.times_ *= times;
+  return order;
 }
 
 int64_t SampleOrder::At(int64_t position) {
   GYRE_CHECK(position >= 0);
+  position /= times_;
+  if (balanced_) return balanced_->At(position);
   if (rows_ > 0 && samples_.empty()) {
     const int64_t length = period_ / rows_;
     return position % rows_ * length + position / rows_ % length;
@@ -161,7 +154,7 @@ void SampleOrder::Schedule(int64_t epoch) {
     GYRE_CHECK(samples >= 1);
     const auto index = static_cast<int64_t>(sequences.size());
     sequences.push_back(
-        {size, samples, Random(among_equals, epoch, index), Random(in_row, epoch, index)});
+        {size, samples, RandomWord(among_equals, epoch, index), RandomWord(in_row, epoch, index)});
     size += samples;
   }
   // How the rows' loads grow depends on the lengths alone, so all epochs are of one length.
@@ -208,7 +201,7 @@ void SampleOrder::SortByLength(int64_t epoch) {
   std::vector<int64_t> order(static_cast<size_t>(batches));
   std::iota(order.begin(), order.end(), int64_t{0});
   const uint64_t key = RandomKey(seed_, "buckets");
-  std::ranges::stable_sort(order, {}, [&](int64_t batch) { return Random(key, epoch, batch); });
+  std::ranges::stable_sort(order, {}, [&](int64_t batch) { return RandomWord(key, epoch, batch); });
   std::vector<int64_t> shuffled = permutation_;
   for (int64_t b = 0; b < batches; ++b) {
     std::copy_n(permutation_.begin() + head + order[static_cast<size_t>(b)] * batch_, batch_,

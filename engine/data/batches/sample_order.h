@@ -4,8 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
+
+#include "engine/data/batches/balanced_order.h"
 
 namespace gyre {
 
@@ -39,9 +42,15 @@ class SampleOrder {
   // samples within windows of at most `window` of them.
   // Preconditions: there is a sample, window >= 1.
   static SampleOrder Windowed(std::span<const int64_t> files, int64_t window, uint64_t seed);
+  // All classes equally often (BalancedOrder).  An epoch has a position for each sample.
+  // Precondition: classes is not empty.
+  static SampleOrder Balanced(std::span<const int32_t> classes, uint64_t seed);
+  // The same order with each sample at so many positions in a row.
+  // Preconditions: no contiguous rows, times >= 1.
+  SampleOrder Repeated(int64_t times) const;
 
   // Positions of an epoch.
-  int64_t period() const { return period_; }
+  int64_t period() const { return period_ * times_; }
   // The sample at a position >= 0.  Caches the permutation of one epoch.  Not thread-safe.
   int64_t At(int64_t position);
   // The position at which the window of `position` ends.  0: there are no windows.
@@ -59,7 +68,8 @@ class SampleOrder {
   void PermuteBlocks(int64_t epoch);
   int64_t FirstOfWindow(int64_t window) const;
 
-  int64_t period_;
+  int64_t period_;  // of distinct positions
+  int64_t times_ = 1;
   int64_t rows_;  // 0: permutations
   uint64_t seed_;
   std::vector<int64_t> samples_;  // of each sequence
@@ -67,7 +77,8 @@ class SampleOrder {
   int64_t batch_ = 1;
   std::vector<int64_t> blocks_;  // the first sample of each, for Windowed
   int64_t windows_ = 0;          // of an epoch
-  int64_t epoch_ = -1;           // of permutation_
+  std::optional<BalancedOrder> balanced_;
+  int64_t epoch_ = -1;  // of permutation_
   std::vector<int64_t> permutation_;
 };
 

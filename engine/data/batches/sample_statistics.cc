@@ -96,7 +96,8 @@ int64_t EvenlySpread(int64_t i, int64_t count, int64_t size) {
 }
 
 template <typename T, typename Sums>
-absl::StatusOr<SampleStatistics> Sum(const Dataset& dataset, size_t array, int64_t samples) {
+absl::StatusOr<SampleStatistics> Sum(const Dataset& dataset, size_t array, int64_t samples,
+                                     bool skip_faulty) {
   const DataArray& read = dataset.arrays()[array];
   const auto channels =
       static_cast<size_t>(read.shape.rank() == 0 ? 1 : read.shape[read.shape.rank() - 1]);
@@ -108,8 +109,10 @@ absl::StatusOr<SampleStatistics> Sum(const Dataset& dataset, size_t array, int64
   SampleMemory memory;
   for (int64_t i = 0; i < samples; ++i) {
     const int64_t sample = EvenlySpread(i, samples, dataset.size());
-    ASSIGN_OR_RETURN(const Tensor stored, dataset.Read(sample, array, memory, {}));
-    const T* x = stored.as<T>();
+    const absl::StatusOr<Tensor> stored = dataset.Read(sample, array, memory, {});
+    if (!stored.ok() && skip_faulty) continue;
+    RETURN_IF_ERROR(stored.status());
+    const T* x = stored->as<T>();
     const int64_t values = ValuesOf(dataset, sample, read.shape);
     const T* const end = x + values;
     while (x != end) {
@@ -136,17 +139,17 @@ absl::StatusOr<SampleStatistics> Sum(const Dataset& dataset, size_t array, int64
 
 }  // namespace
 
-absl::StatusOr<SampleStatistics> StatisticsOf(const Dataset& dataset, size_t array,
-                                              int64_t samples) {
+absl::StatusOr<SampleStatistics> StatisticsOf(const Dataset& dataset, size_t array, int64_t samples,
+                                              bool skip_faulty) {
   GYRE_CHECK(samples >= 0 && samples <= dataset.size());
   switch (dataset.arrays()[array].dtype) {
     case DType::kU8:
-      return Sum<uint8_t, ByteSums>(dataset, array, samples);
+      return Sum<uint8_t, ByteSums>(dataset, array, samples, skip_faulty);
     case DType::kF32:
-      return Sum<float, RealSums<float>>(dataset, array, samples);
+      return Sum<float, RealSums<float>>(dataset, array, samples, skip_faulty);
     default:
       GYRE_CHECK(dataset.arrays()[array].dtype == DType::kF64);
-      return Sum<double, RealSums<double>>(dataset, array, samples);
+      return Sum<double, RealSums<double>>(dataset, array, samples, skip_faulty);
   }
 }
 
