@@ -3,14 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "distributed/collectives/reduction.h"
 #include "distributed/parameter_server/tables.h"
-#include "engine/data/batches/decoder.h"
-#include "engine/data/pictures/pixel_changes.h"
+#include "engine/data/batches/batch_loader_options.h"
 #include "engine/runtime/dtype.h"
 #include "models/schema/layer.pb.h"
 
@@ -100,6 +100,9 @@ struct FedInput {
   Normalization normalization = {};
   std::vector<double> pixel_values = {};  // PixelValues of an array of bytes; else none
   bool augmented = false;                 // in training
+  bool mixed = false;                     // likewise, with another sample
+  int64_t classes = 0;  // reals of which one is 1, where the array has classes.  0: of other kinds
+  bool weight = false;  // 1 where no array feeds it
 };
 
 // How batches become a net's inputs.  Array i of a batch is for input i.
@@ -107,10 +110,17 @@ struct Feed {
   std::vector<FedInput> inputs;
   Augmentation augmentation = {};  // one for all augmented inputs
   PixelChanges changes = {};       // of those of bytes
-  int workers = 1;                 // threads that decode a rank's samples
+  Mixing mixing = {};
+  int workers = 1;  // threads that decode a rank's samples
   // Contiguous rows (SampleOrder).  Otherwise shuffled for training, in file order for tests.
   bool contiguous = false;
   bool bucketed = false;  // shuffled, with samples of similar length in a batch
+  bool balanced = false;  // all classes equally often
+  int64_t repeated = 1;   // positions of a training sample in a row
+  bool weighs_classes = false;
+  // Of the training samples, if the order or weights depend on them.
+  std::shared_ptr<const SampleClasses> classes = {};
+  int64_t max_bad_samples = 0;  // that are zeros in an epoch, or a test.  0: an error at the first
   // Bytes are copied unconverted to device memory of their own, on a stream of their own, while the
   // step before computes.  From there they are normalised into the inputs.  Otherwise values are
   // copied straight into the inputs, which is best if the device has the host's memory.

@@ -190,6 +190,12 @@ constexpr FieldRange kRanges[] = {
     {"data.augmentation.erase.least_area", FieldRange::kAbove, 0, kBeyondOne},
     {"data.augmentation.erase.most_area", FieldRange::kAbove, 0, kBeyondOne},
     {"data.augmentation.erase.least_aspect", FieldRange::kAbove, 0, kBeyondOne},
+    {"data.augmentation.mixup.probability", FieldRange::kAtLeast, 0, kBeyondOne},
+    {"data.augmentation.mixup.alpha", FieldRange::kAbove, 0},
+    {"data.augmentation.cutmix.probability", FieldRange::kAtLeast, 0, kBeyondOne},
+    {"data.augmentation.cutmix.alpha", FieldRange::kAbove, 0},
+    {"data.augmentation.repeated", FieldRange::kAtLeast, 1},
+    {"data.max_bad_samples", FieldRange::kAtLeast, 0},
     {"data.train.table.length", FieldRange::kAtLeast, 1},
     {"data.train.table.words", FieldRange::kAtLeast, 2},
     {"data.train.table.window", FieldRange::kAtLeast, 1},
@@ -291,6 +297,13 @@ absl::Status Validate(const DataConfig& data, const SourceMap& source) {
       })) {
     return Error(source.Where(data, "order"), "",
                  "data.order: BUCKETED is of texts with lengths, which data.train.reviews has");
+  }
+  if (data.augmentation().repeated() > 1 &&
+      (data.order() == DataConfig::CONTIGUOUS || data.order() == DataConfig::BUCKETED)) {
+    return Error(source.Where(data.augmentation(), "repeated"), "",
+                 absl::StrCat("data.augmentation.repeated is of the orders SHUFFLED and BALANCED, "
+                              "but data.order is ",
+                              DataConfig::Order_Name(data.order()), "; leave one out"));
   }
   std::set<std::string> inputs;
   for (const NormalizationConfig& normalization : data.normalization()) {

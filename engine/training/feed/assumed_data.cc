@@ -17,13 +17,20 @@ constexpr int64_t kStepsOfData = 1 << 20, kMostSamplesAStep = int64_t{1} << 40;
 class AssumedDataset : public Dataset {
  public:
   // `pictures` are inputs of bytes.
-  AssumedDataset(const NetConfig& net, const std::set<std::string>& pictures, int64_t size)
+  AssumedDataset(const NetConfig& net, const DataConfig& data,
+                 const std::set<std::string>& pictures, int64_t size)
       : size_(size) {
     size_t longest = 0;
+    // Samples are of classes, though the net may take distributions.
+    const bool classes =
+        data.order() == DataConfig::BALANCED || data.class_weight() == DataConfig::AUTO;
     for (const InputConfig& input : net.input()) {
       const DType reals = pictures.contains(input.name()) ? DType::kU8 : DType::kF32;
-      const DType dtype = input.type() == InputConfig::LABEL ? DType::kI32 : reals;
-      const Shape shape(std::vector<int64_t>(input.dims().begin(), input.dims().end()));
+      const bool is_class = classes && input.name() == data.label_input() && input.dims_size() <= 1;
+      const DType dtype = is_class || input.type() == InputConfig::LABEL ? DType::kI32 : reals;
+      const Shape shape =
+          is_class ? Shape{}
+                   : Shape(std::vector<int64_t>(input.dims().begin(), input.dims().end()));
       arrays_.push_back(
           {.input = input.name(), .file = "the net's text", .shape = shape, .dtype = dtype});
       longest = std::max(longest, static_cast<size_t>(shape.elements()) * SizeOf(dtype));
@@ -63,10 +70,11 @@ absl::StatusOr<RunData> AssumeData(const Parsed<TrainerConfig>& trainer,
   RunData data;
   data.assumed = true;
   data.train = std::make_unique<AssumedDataset>(
-      *net.message, pictures, std::min(SamplesAStep(config), kMostSamplesAStep) * kStepsOfData);
+      *net.message, config.data(), pictures,
+      std::min(SamplesAStep(config), kMostSamplesAStep) * kStepsOfData);
   if (config.data().has_test() || config.data().has_split()) {
     data.test = std::make_unique<AssumedDataset>(
-        *net.message, pictures_of_test,
+        *net.message, config.data(), pictures_of_test,
         config.has_test_batch() ? config.test_batch() : config.batch());
   }
   ASSIGN_OR_RETURN(data.feed, FeedOf(net, trainer, data.train.get(), data.test.get()));

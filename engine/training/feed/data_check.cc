@@ -32,7 +32,7 @@ std::optional<int32_t> IgnoredBy(const LayerConfig& layer) {
 
 // What a layer takes of an input, which reaches it as it is.
 struct LabelRange {
-  std::string where, layer, state;
+  std::string who, state;
   int64_t largest;
   std::optional<int32_t> ignored;
 
@@ -45,8 +45,8 @@ std::vector<LabelRange> RangesOf(const NetSpec& net, int input) {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const StateSpec& state = node.spec.states[i];
       if (net.InputViewedBy(node.inputs[i]) != input || state.largest < 0) continue;
-      ranges.push_back(
-          {node.where, node.config->name(), state.name, state.largest, IgnoredBy(*node.config)});
+      ranges.push_back({absl::StrFormat("%s: layer \"%s\"", node.where, node.config->name()),
+                        state.name, state.largest, IgnoredBy(*node.config)});
     }
   }
   return ranges;
@@ -63,6 +63,11 @@ std::string NotBelowZero(const NetSpec& net, int input) {
     }
   }
   return "";
+}
+
+// Of an input whose reals are made of classes.
+std::vector<LabelRange> RangeOfClasses(const FedInput& fed) {
+  return {{absl::StrFormat("input \"%s\"", fed.name), "classes", fed.classes - 1, {}}};
 }
 
 // First samples of an array that is not read as a whole.
@@ -89,23 +94,25 @@ class CheckedInput {
         fed_(net.feed.inputs[static_cast<size_t>(input)]),
         index_(ArrayOf(dataset, fed_.name)),
         array_(dataset.arrays()[index_]),
-        ranges_(RangesOf(net.spec, input)),
-        not_below_zero_(NotBelowZero(net.spec, input)),
-        dtype_(fed_.label ? DType::kI32 : AccumulateDType(net.spec.shape.compute)),
+        is_label_(fed_.label || IsClassOf(fed_, dataset)),
+        ranges_(is_label_ && !fed_.label ? RangeOfClasses(fed_) : RangesOf(net.spec, input)),
+        not_below_zero_(is_label_ ? "" : NotBelowZero(net.spec, input)),
+        dtype_(is_label_ ? DType::kI32 : AccumulateDType(net.spec.shape.compute)),
         decoder_(array_.dtype, dtype_, fed_.normalization),
         decoded_(static_cast<size_t>(array_.shape.elements()) * SizeOf(dtype_)),
-        finds_large_(!fed_.label && IsComputedWith(net.spec, input)),
+        finds_large_(!is_label_ && IsComputedWith(net.spec, input)),
         // Each value of a byte is finite (FeedOf).
-        skips_(fed_.label ? ranges_.empty()
-                          : array_.dtype == DType::kU8 && not_below_zero_.empty() &&
-                                !(finds_large_ && HasLargePixels(fed_.normalization))) {}
+        keeps_faulty_(net.feed.max_bad_samples > 0),
+        skips_(is_label_ ? ranges_.empty()
+                         : array_.dtype == DType::kU8 && not_below_zero_.empty() &&
+                               !(finds_large_ && HasLargePixels(fed_.normalization))) {}
 
   // What the elements mean.
   std::string Describe() const {
     std::string text =
         absl::StrCat(" ", std::string(DTypeName(array_.dtype)), array_.shape.ToString());
     if (!array_.digest.empty()) absl::StrAppend(&text, " ", array_.digest);
-    if (fed_.label) return text;
+    if (is_label_) return text;
     for (size_t c = 0; c < fed_.normalization.mean.size(); ++c) {
       absl::StrAppendFormat(&text, " %.17g/%.17g", fed_.normalization.mean[c],
                             fed_.normalization.std[c]);
@@ -116,27 +123,30 @@ class CheckedInput {
   absl::Status Look(int64_t sample, Sha256Digest& digest) {
     const bool told = !array_.digest.empty();  // the contents are known without reading all
     if (told && (!finds_large_ || skips_ || sample >= kLookedAt)) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const Tensor stored, dataset_.Read(sample, index_, memory_, {}));
+    const absl::StatusOr<Tensor> read = dataset_.Read(sample, index_, memory_, {});
+    // Training and testing meet it again, and tell of it.
+    if (!read.ok()) return keeps_faulty_ ? absl::OkStatus() : read.status();
+    const Tensor& stored = *read;
     if (!told) digest.Add({static_cast<const char*>(stored.data), stored.bytes()});
     if (skips_) return absl::OkStatus();
     const Tensor decoded{decoded_.data(), array_.shape, dtype_};
     const absl::Status status = decoder_.Decode(stored, {}, decoded);
     if (!status.ok()) {
+      if (keeps_faulty_) return absl::OkStatus();
       return absl::InvalidArgumentError(absl::StrCat(what_, ": ", array_.file, ": sample ", sample,
                                                      " (the first is 0) ", status.message()));
     }
     if (finds_large_) LookForLarge(sample, stored, decoded);
-    if (!fed_.label) return CheckNotBelowZero(sample, decoded);
+    if (!is_label_) return CheckNotBelowZero(sample, decoded);
     for (const int32_t value :
          std::span(decoded.as<int32_t>(), static_cast<size_t>(decoded.elements()))) {
       largest_ = std::max(largest_, value);
       const auto refuses = std::ranges::find_if_not(
           ranges_, [value](const LabelRange& range) { return range.Takes(value); });
       if (refuses == ranges_.end() || bad_) continue;
-      bad_ = absl::StrFormat(
-          "%s: %s: sample %d (the first is 0): %s: layer \"%s\" takes %s from 0 to %d, got %d",
-          what_, array_.file, sample, refuses->where, refuses->layer, refuses->state,
-          refuses->largest, value);
+      bad_ = absl::StrFormat("%s: %s: sample %d (the first is 0): %s takes %s from 0 to %d, got %d",
+                             what_, array_.file, sample, refuses->who, refuses->state,
+                             refuses->largest, value);
       bad_value_ = value;
     }
     return absl::OkStatus();
@@ -147,7 +157,7 @@ class CheckedInput {
     if (!bad_) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         *bad_, largest_ > bad_value_ ? absl::StrCat(", and up to ", largest_, " in others") : "",
-        "; correct the data, or the layer"));
+        "; correct the data, or the ", fed_.label ? "layer" : "net"));
   }
 
   // Beyond kLargeInput, if there is one.
@@ -194,6 +204,7 @@ class CheckedInput {
   const FedInput& fed_;
   const size_t index_;
   const DataArray& array_;
+  const bool is_label_;  // integers.  Else reals
   const std::vector<LabelRange> ranges_;
   const std::string not_below_zero_;  // who says so
   const DType dtype_;
@@ -201,6 +212,7 @@ class CheckedInput {
   SampleMemory memory_;
   std::vector<std::byte> decoded_;  // a sample
   const bool finds_large_;
+  const bool keeps_faulty_;
   const bool skips_;  // samples are not decoded
   std::optional<LargeValue> large_;
   std::optional<std::string> bad_;
@@ -214,6 +226,8 @@ absl::StatusOr<DataLook> CheckData(const Dataset& dataset, const NetPlan& net,
   std::vector<CheckedInput> inputs;
   std::string sizes = absl::StrCat(dataset.size());
   for (int input = 0; input < net.spec.inputs; ++input) {
+    const std::string& name = net.feed.inputs[static_cast<size_t>(input)].name;
+    if (ArrayOf(dataset, name) == dataset.arrays().size()) continue;  // weights of 1
     inputs.emplace_back(dataset, net, input, what);
     absl::StrAppend(&sizes, inputs.back().Describe());
   }

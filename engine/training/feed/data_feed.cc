@@ -15,11 +15,14 @@
 
 namespace gyre {
 
+bool DecodesSamples(const Dataset& dataset) {
+  return std::ranges::any_of(dataset.arrays(),
+                             [](const DataArray& array) { return !array.digest.empty(); });
+}
+
 void SetWorkers(int wanted, int threads, RunData& data) {
   const auto decodes = [](const std::shared_ptr<const Dataset>& dataset) {
-    return dataset && std::ranges::any_of(dataset->arrays(), [](const DataArray& array) {
-             return !array.digest.empty();
-           });
+    return dataset && DecodesSamples(*dataset);
   };
   data.feed.workers = wanted > 0 ? wanted : decodes(data.train) || decodes(data.test) ? threads : 1;
 }
@@ -37,11 +40,10 @@ absl::Status CheckRows(const Parsed<TrainerConfig>& trainer, const Dataset& trai
       trainer.source->Where(*trainer.message, "batch"), rows, sequences));
 }
 
-}  // namespace
-
-absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
-                                 bool train, const Fit& fit, const PathOf& path_of,
-                                 size_t memory_bytes) {
+// All but the classes of the training samples.
+absl::StatusOr<RunData> OpenDatasets(const Parsed<TrainerConfig>& trainer,
+                                     const Parsed<NetConfig>& net, bool train, const Fit& fit,
+                                     const PathOf& path_of, size_t memory_bytes) {
   const DataConfig& config = trainer.message->data();
   NetInputs inputs;
   for (const InputConfig& input : net.message->input()) {
@@ -105,12 +107,32 @@ absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Par
   return data;
 }
 
+}  // namespace
+
+absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
+                                 bool train, const Fit& fit, const PathOf& path_of,
+                                 size_t memory_bytes) {
+  ASSIGN_OR_RETURN(RunData data, OpenDatasets(trainer, net, train, fit, path_of, memory_bytes));
+  if (data.train && (data.feed.balanced || data.feed.weighs_classes)) {
+    const DataConfig& config = trainer.message->data();
+    auto classes = ClassesOf(*data.train, ArrayOf(*data.train, config.label_input()));
+    if (!classes.ok()) {
+      return Annotate(classes.status(),
+                      absl::StrCat(trainer.source->Where(config, "train"), ": data.train"));
+    }
+    data.feed.classes = std::make_shared<const SampleClasses>(*std::move(classes));
+  }
+  return data;
+}
+
 std::string SampledDigestOf(const Dataset& dataset, const Feed& feed) {
   constexpr int64_t kSamples = 64;
   SampleMemory memory_of_samples;
   std::string bytes = absl::StrCat(dataset.size());
   for (const FedInput& fed : feed.inputs) {
-    const Shape& shape = dataset.arrays()[ArrayOf(dataset, fed.name)].shape;
+    const size_t index = ArrayOf(dataset, fed.name);
+    if (index == dataset.arrays().size()) continue;
+    const Shape& shape = dataset.arrays()[index].shape;
     if (!fed.label || shape.rank() > 0) absl::StrAppend(&bytes, " ", shape.ToString());
   }
   for (int64_t i = 0; i < std::min(kSamples, dataset.size()); ++i) {
@@ -119,8 +141,10 @@ std::string SampledDigestOf(const Dataset& dataset, const Feed& feed) {
     bool readable = true;
     for (const FedInput& fed : feed.inputs) {
       const size_t index = ArrayOf(dataset, fed.name);
+      // Earlier releases had none of these.
+      if (index == dataset.arrays().size() || IsClassOf(fed, dataset)) continue;
       const DataArray& array = dataset.arrays()[index];
-      if (!array.digest.empty()) continue;  // earlier releases had none
+      if (!array.digest.empty()) continue;
       const absl::StatusOr<Tensor> stored = dataset.Read(sample, index, memory_of_samples, {});
       // One that cannot be read is met again in training, if it counts.
       readable = readable && stored.ok();
@@ -148,31 +172,35 @@ int64_t SamplesAStep(const TrainerConfig& config) { return config.batch() * conf
 namespace {
 
 // Of so many rows, where samples come in rows; of batches as large, where they are of like lengths.
-SampleOrder OrderOf(const Dataset& dataset, bool train, bool contiguous, bool bucketed,
-                    int64_t rows, int64_t batch, uint64_t seed) {
-  if (contiguous) {
+SampleOrder OrderOf(const Dataset& dataset, bool train, const Feed& feed, int64_t rows,
+                    int64_t batch, uint64_t seed) {
+  if (feed.contiguous) {
     return dataset.sequences().empty() ? SampleOrder::Contiguous(dataset.size(), rows)
                                        : SampleOrder::Sequences(dataset.sequences(), rows, seed);
   }
   if (!train) return SampleOrder::Contiguous(dataset.size(), 1);
-  if (const ReadWindow window = dataset.window(); window.samples > 0) {
-    return SampleOrder::Windowed(window.files, window.samples, seed);
-  }
-  return bucketed ? SampleOrder::Bucketed(dataset.lengths(), batch, seed)
-                  : SampleOrder(dataset.size(), seed);
+  const ReadWindow window = dataset.window();
+  const SampleOrder order = window.samples > 0
+                                ? SampleOrder::Windowed(window.files, window.samples, seed)
+                            : feed.bucketed ? SampleOrder::Bucketed(dataset.lengths(), batch, seed)
+                            : feed.balanced ? SampleOrder::Balanced(feed.classes->of_sample, seed)
+                                            : SampleOrder(dataset.size(), seed);
+  return order.Repeated(feed.repeated);
 }
 
 // Of an order that is no longer than its rows make it.
 int64_t PeriodOf(const TrainerConfig& config, const Dataset& dataset, int64_t rows) {
   const bool contiguous = config.data().order() == DataConfig::CONTIGUOUS;
   if (!contiguous || rows > dataset.size()) return dataset.size();
-  return OrderOf(dataset, /*train=*/false, contiguous, false, rows, rows, config.seed()).period();
+  Feed feed;
+  feed.contiguous = true;
+  return OrderOf(dataset, /*train=*/false, feed, rows, rows, config.seed()).period();
 }
 
 }  // namespace
 
 int64_t TrainSamplesOf(const TrainerConfig& config, const Dataset& dataset) {
-  return PeriodOf(config, dataset, SamplesAStep(config));
+  return PeriodOf(config, dataset, SamplesAStep(config)) * config.data().augmentation().repeated();
 }
 
 int64_t TestSamplesOf(const TrainerConfig& config, const Dataset& dataset) {
@@ -199,7 +227,8 @@ std::vector<std::string> LeftOut(const TrainerConfig& config, const RunData& dat
     }
   };
   if (data.train) {
-    add("train", data.train->size(), TrainSamplesOf(config, *data.train));
+    const int64_t repeated = config.data().augmentation().repeated();
+    add("train", data.train->size(), TrainSamplesOf(config, *data.train) / repeated);
     add_notes("train", *data.train);
   }
   if (data.test) {
@@ -224,24 +253,28 @@ absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, b
   BatchLoaderOptions options{.arrays = {},
                              .augmentation = feed.augmentation,
                              .changes = feed.changes,
+                             .mixing = train ? feed.mixing : Mixing{},
+                             .weighed_by = train && feed.weighs_classes ? feed.classes : nullptr,
                              .seed = shape.seed,
                              .first_position = position + share.first,
                              .count = share.count,
                              .advance = shape.global,
                              .depth = depth,
-                             .workers = feed.workers};
+                             .workers = feed.workers,
+                             .keep_faulty = feed.max_bad_samples > 0};
   for (size_t i = 0; i < feed.inputs.size(); ++i) {
     const FedInput& fed = feed.inputs[i];
     options.arrays.push_back({.array = ArrayOf(dataset, fed.name),
                               .dtype = feed.type(i, shape.compute),
                               .normalization = fed.normalization,
-                              .augmented = train && fed.augmented});
+                              .augmented = train && fed.augmented,
+                              .mixed = train && fed.mixed,
+                              .classes = IsClassOf(fed, dataset) ? fed.classes : 0,
+                              .weight = fed.weight});
   }
   const int64_t rows = train ? shape.global * shape.accumulate : shape.global;
-  return BatchLoader::Create(
-      dataset,
-      OrderOf(dataset, train, feed.contiguous, feed.bucketed, rows, shape.global, shape.seed),
-      device, options);
+  return BatchLoader::Create(dataset, OrderOf(dataset, train, feed, rows, shape.global, shape.seed),
+                             device, options);
 }
 
 }  // namespace gyre

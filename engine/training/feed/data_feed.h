@@ -42,6 +42,8 @@ absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Par
                                  bool train, const Fit& fit = {}, const PathOf& path_of = {},
                                  size_t memory_bytes = 0);
 
+// Whether samples are decoded as they are read, such as pictures.
+bool DecodesSamples(const Dataset& dataset);
 // Sets the threads that decode samples: `wanted` of them, or, if that is 0, `threads` where samples
 // are decoded as they are read, and else one.
 void SetWorkers(int wanted, int threads, RunData& data);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/runtime/check.h"
+#include "engine/training/feed/augment_feed.h"
 #include "engine/training/feed/normalization_fit.h"
 
 namespace gyre {
@@ -22,52 +23,40 @@ std::string QuotedInputs(const Dataset& dataset) {
   });
 }
 
-PixelChanges ChangesOf(const AugmentationConfig& config) {
-  const AugmentationConfig::ColorJitter& color = config.color();
-  PixelChanges changes{.rotate = config.rotate(),
-                       .brightness = color.brightness(),
-                       .contrast = color.contrast(),
-                       .saturation = color.saturation(),
-                       .hue = color.hue(),
-                       .gray = config.gray(),
-                       .noise = config.noise(),
-                       .lighting = config.lighting()};
-  if (config.has_blur()) {
-    changes.blur = config.blur().probability();
-    changes.least_sigma = config.blur().least_sigma();
-    changes.most_sigma = config.blur().most_sigma();
-  }
-  if (config.has_erase()) {
-    changes.erase = config.erase().probability();
-    changes.least_area = config.erase().least_area();
-    changes.most_area = config.erase().most_area();
-    changes.least_aspect = config.erase().least_aspect();
-  }
-  return changes;
-}
-
 // The feed being made of a net and a trainer.
 class FeedMaker {
  public:
   FeedMaker(const Parsed<NetConfig>& net, const Parsed<TrainerConfig>& trainer)
       : net_(net), trainer_(trainer), data_(trainer.message->data()) {
     for (const InputConfig& input : net.message->input()) {
-      feed_.inputs.push_back({.name = input.name(), .label = input.type() == InputConfig::LABEL});
+      const bool label = input.type() == InputConfig::LABEL;
+      const bool is_target = !label && input.name() == data_.label_input();
+      feed_.inputs.push_back(
+          {.name = input.name(),
+           .label = label,
+           .classes = is_target && input.dims_size() == 1 ? input.dims(0) : 0,
+           .weight = !label && input.dims_size() == 0 && input.name() == data_.weight_input()});
     }
     feed_.contiguous = data_.order() == DataConfig::CONTIGUOUS;
     feed_.bucketed = data_.order() == DataConfig::BUCKETED;
+    feed_.balanced = data_.order() == DataConfig::BALANCED;
+    feed_.repeated = data_.augmentation().repeated();
+    feed_.weighs_classes = data_.class_weight() == DataConfig::AUTO;
+    feed_.max_bad_samples = data_.max_bad_samples();
   }
 
   // Each input is fed, and no array is left over, but of `idx`, which has both.
   absl::Status Match(const Dataset& dataset, const DatasetConfig& config, const char* field) {
     for (const InputConfig& input : net_.message->input()) {
       const size_t array = ArrayOf(dataset, input.name());
+      if (array == dataset.arrays().size() && FedOf(input.name())->weight) continue;
       const absl::Status status =
           array == dataset.arrays().size()
               ? absl::InvalidArgumentError(absl::StrFormat(
                     "nothing feeds it; data.%s feeds %s%s", field, QuotedInputs(dataset),
                     config.has_idx() ? " (data.image_input and data.label_input)" : ""))
-              : CheckArray(input, dataset.arrays()[array]);
+          : IsClassOf(*FedOf(input.name()), dataset) ? absl::OkStatus()
+                                                     : CheckArray(input, dataset.arrays()[array]);
       if (!status.ok()) {
         return Annotate(
             status, absl::StrFormat("%s: input \"%s\"", net_.source->Where(input), input.name()));
@@ -75,11 +64,15 @@ class FeedMaker {
     }
     // Bytes may come as such where they do in each data set.
     for (FedInput& fed : feed_.inputs) {
-      const DType stored = dataset.arrays()[ArrayOf(dataset, fed.name)].dtype;
-      const bool bytes = !fed.label && stored == DType::kU8;
+      const size_t array = ArrayOf(dataset, fed.name);
+      const bool stored =
+          array < dataset.arrays().size() && dataset.arrays()[array].dtype == DType::kU8;
+      if (!stored) no_bytes_.push_back(fed.name);
+      const bool bytes = stored && !fed.label && !fed.weight && !IsClassOf(fed, dataset);
       if (bytes && !matched_) fed.pixel_values = PixelValues(fed.normalization);
       if (!bytes) fed.pixel_values.clear();
     }
+    for (const FedInput& fed : feed_.inputs) of_classes_ |= IsClassOf(fed, dataset);
     matched_ = true;
     for (const ArrayConfig& array : config.arrays().array()) {
       RETURN_IF_ERROR(Find(array.input(), array, "input", absl::StrCat("data.", field)).status());
@@ -121,9 +114,14 @@ class FeedMaker {
       const std::string& name = InputOf(config, data_);
       ASSIGN_OR_RETURN(const size_t input, Find(name, config, "input", "data.normalization"));
       FedInput& fed = feed_.inputs[input];
-      if (fed.label) {
+      if (fed.label || fed.weight) {
         return Error(config, "input",
-                     absl::StrFormat("data.normalization: input \"%s\" takes labels", name));
+                     absl::StrFormat("data.normalization: input \"%s\" takes %s", name,
+                                     fed.label ? "labels" : "weights"));
+      }
+      if (fed.classes > 0 && of_classes_) {
+        return Error(config, "input",
+                     absl::StrFormat("data.normalization: input \"%s\" takes classes", name));
       }
       if (config.auto_()) {
         ASSIGN_OR_RETURN(fed.normalization, OfSamples(config, normalization, input));
@@ -142,66 +140,68 @@ class FeedMaker {
     return absl::OkStatus();
   }
 
-  absl::Status Augment() {
-    const AugmentationConfig& config = data_.augmentation();
-    feed_.augmentation = {.flip = config.flip(), .shift = config.shift()};
-    feed_.changes = ChangesOf(config);
-    const bool varies =
-        config.flip() || config.shift() > 0 || config.has_random_crop() || feed_.changes.any();
-    std::vector<std::string> names(config.input().begin(), config.input().end());
-    if (names.empty() && varies) names = {data_.image_input()};
-    for (const std::string& name : names) {
-      ASSIGN_OR_RETURN(const size_t input, Find(name, config, "input", "data.augmentation"));
-      feed_.inputs[input].augmented = varies;
-      const auto& dims = net_.message->input(static_cast<int>(input)).dims();
-      if (dims.size() != 3) {
-        return Error(config, "input",
-                     absl::StrFormat("data.augmentation: expected an input of dims [height, width, "
-                                     "channels], but \"%s\" has [%s]",
-                                     name, absl::StrJoin(dims, ", ")));
-      }
-      if (feed_.changes.any()) RETURN_IF_ERROR(ChangeInput(config, feed_.inputs[input], dims[2]));
-      if (config.shift() < std::min(dims[0], dims[1])) continue;
-      return Error(config, "shift",
-                   absl::StrFormat("data.augmentation.shift must be less than the height and width "
-                                   "of input \"%s\", %d and %d, got %d",
-                                   name, dims[0], dims[1], config.shift()));
+  absl::Status Augment() { return AugmentFeed(net_, trainer_, no_bytes_, feed_); }
+
+  // What samples weigh, and what needs weights.
+  absl::Status Weigh() {
+    const bool weighs = feed_.weighs_classes;
+    if (!weighs && feed_.max_bad_samples == 0) return absl::OkStatus();
+    const char* const field = weighs ? "class_weight" : "max_bad_samples";
+    const std::string& name = data_.weight_input();
+    const FedInput* const fed = FedOf(name);
+    if (fed == nullptr || !fed->weight) {
+      return Error(
+          data_, field,
+          absl::StrFormat("data.%s weighs samples, %s; write input { name: \"%s\" } in the "
+                          "net, and \"%s\" as last input of its losses and accuracies",
+                          field,
+                          fed == nullptr ? absl::StrFormat("but the net has no input \"%s\"", name)
+                                         : absl::StrFormat("but the net's input \"%s\" is "
+                                                           "not REAL without dims",
+                                                           name),
+                          name, name));
+    }
+    for (const LayerConfig& layer : net_.message->layer()) {
+      const bool is_loss = layer.has_softmax_cross_entropy() || layer.has_sigmoid_cross_entropy() ||
+                           layer.has_mean_squared_error() || layer.has_hinge();
+      if (!is_loss || std::ranges::count(layer.input(), name) > 0) continue;
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: layer \"%s\": data.%s weighs samples, which this loss does not "
+                          "take; write \"%s\" as "
+                          "its last input",
+                          net_.source->Where(layer), layer.name(), field, name));
     }
     return absl::OkStatus();
+  }
+
+  // That there are classes to draw and to weigh by.
+  absl::Status CheckClasses(const Dataset& train) const {
+    if (!feed_.balanced && !feed_.weighs_classes) return absl::OkStatus();
+    const size_t array = ArrayOf(train, data_.label_input());
+    if (array < train.arrays().size() && HasClasses(train.arrays()[array])) return absl::OkStatus();
+    const char* const field = feed_.balanced ? "order" : "class_weight";
+    return Error(data_, field,
+                 absl::StrFormat("data.%s counts the samples of each class, but data.train has no "
+                                 "class, an integer a sample, for \"%s\" (data.label_input)",
+                                 field, data_.label_input()));
   }
 
   Feed feed() { return std::move(feed_); }
 
  private:
-  // Pixels are changed as bytes, with the same number of channels for all inputs.
-  absl::Status ChangeInput(const AugmentationConfig& config, const FedInput& fed,
-                           int64_t channels) {
-    if (fed.pixel_values.empty()) {
-      return Error(config, "input",
-                   absl::StrFormat("data.augmentation: pixels are changed as bytes, but those of "
-                                   "input \"%s\" are no bytes; use flip and shift alone",
-                                   fed.name));
-    }
-    std::vector<uint8_t>& erased = feed_.changes.erased;
-    const bool known = channels == 1 || channels == 3 || channels == 4;
-    if (!known || (!erased.empty() && static_cast<int64_t>(erased.size()) != channels)) {
-      return Error(config, "input",
-                   absl::StrFormat("data.augmentation: pixels are changed of inputs of 1, 3 or 4 "
-                                   "channels, all of the same, but \"%s\" has %d",
-                                   fed.name, channels));
-    }
-    const std::vector<double>& mean = fed.normalization.mean;
-    erased.clear();
-    for (int64_t c = 0; c < channels; ++c) {
-      const double value = mean[mean.size() > 1 ? static_cast<size_t>(c) : 0];
-      erased.push_back(static_cast<uint8_t>(std::lround(255 * std::clamp(value, 0.0, 1.0))));
-    }
-    return absl::OkStatus();
+  const FedInput* FedOf(const std::string& name) const {
+    const auto found = std::ranges::find(feed_.inputs, name, &FedInput::name);
+    return found == feed_.inputs.end() ? nullptr : &*found;
+  }
+
+  absl::StatusOr<size_t> Find(const std::string& name, const google::protobuf::Message& at,
+                              const char* field, const std::string& who) const {
+    return FindInput(trainer_, feed_, name, at, field, who);
   }
 
   absl::Status Error(const google::protobuf::Message& at, const char* field,
                      const std::string& what) const {
-    return absl::InvalidArgumentError(absl::StrCat(trainer_.source->Where(at, field), ": ", what));
+    return ErrorAt(trainer_, at, field, what);
   }
 
   // What 0, which augmentation moves in, and bytes become.
@@ -217,17 +217,6 @@ class FeedMaker {
       }
     }
     return absl::OkStatus();
-  }
-
-  absl::StatusOr<size_t> Find(const std::string& name, const google::protobuf::Message& at,
-                              const char* field, const std::string& who) const {
-    const auto found = std::ranges::find(feed_.inputs, name, &FedInput::name);
-    if (found != feed_.inputs.end()) return static_cast<size_t>(found - feed_.inputs.begin());
-    std::vector<std::string> names;
-    for (const FedInput& fed : feed_.inputs) names.push_back(fed.name);
-    return Error(at, field,
-                 absl::StrFormat("%s: the net has no input \"%s\"; it has \"%s\"", who, name,
-                                 absl::StrJoin(names, "\", \"")));
   }
 
   static absl::Status CheckArray(const InputConfig& input, const DataArray& array) {
@@ -280,11 +269,18 @@ class FeedMaker {
   const Parsed<NetConfig>& net_;
   const Parsed<TrainerConfig>& trainer_;
   const DataConfig& data_;
-  bool matched_ = false;  // with a data set
+  bool matched_ = false;               // with a data set
+  bool of_classes_ = false;            // a data set has classes where the net takes distributions
+  std::vector<std::string> no_bytes_;  // inputs that a data set does not feed with bytes
   Feed feed_;
 };
 
 }  // namespace
+
+bool IsClassOf(const FedInput& fed, const Dataset& dataset) {
+  const size_t array = ArrayOf(dataset, fed.name);
+  return fed.classes > 0 && array < dataset.arrays().size() && HasClasses(dataset.arrays()[array]);
+}
 
 size_t ArrayOf(const Dataset& dataset, const std::string& input) {
   const std::vector<DataArray>& arrays = dataset.arrays();
@@ -306,6 +302,7 @@ absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const Parsed<TrainerCo
   if (train != nullptr) {
     RETURN_IF_ERROR(maker.Match(*train, data.train(), "train"));
     RETURN_IF_ERROR(maker.CheckLengths(*train, "train"));
+    RETURN_IF_ERROR(maker.CheckClasses(*train));
   }
   if (test != nullptr) {
     RETURN_IF_ERROR(maker.Match(*test, data.has_split() ? data.train() : data.test(), "test"));
@@ -314,6 +311,7 @@ absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const Parsed<TrainerCo
   RETURN_IF_ERROR(maker.CheckNames());
   RETURN_IF_ERROR(maker.Normalize(normalization));
   RETURN_IF_ERROR(maker.Augment());
+  RETURN_IF_ERROR(maker.Weigh());
   return maker.feed();
 }
 

@@ -26,6 +26,8 @@ Feed FeedOfBytes(const NetConfig& net);
 // The same feed, with `ahead` set for the device.
 Feed FeedOn(DeviceKind device, Feed feed);
 
+// Whether an array of classes, integers [], feeds an input of reals [classes].
+bool IsClassOf(const FedInput& fed, const Dataset& dataset);
 // The index of the array that feeds a net's input, or the number of arrays.
 size_t ArrayOf(const Dataset& dataset, const std::string& input);
 // Whether some samples are padded to the length of others.

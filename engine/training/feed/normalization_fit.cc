@@ -46,7 +46,8 @@ absl::StatusOr<std::string> MakeNormalization(const DataConfig& data, const Data
     if (!config.auto_()) continue;
     const std::string& input = InputOf(config, data);
     ASSIGN_OR_RETURN(const SampleStatistics found,
-                     StatisticsOf(training, ArrayOf(training, input), samples));
+                     StatisticsOf(training, ArrayOf(training, input), samples,
+                                  /*skip_faulty=*/data.max_bad_samples() > 0));
     std::vector<size_t> constant, zero_one;
     for (size_t c = 0; c < found.std.size(); ++c) {
       const bool varies = found.std[c] != 0, is_left = varies && found.zero_one[c];

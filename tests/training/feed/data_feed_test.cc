@@ -98,6 +98,131 @@ TEST_F(DataFeed, AnyNumberOfInputsOfAnyType) {
   EXPECT_EQ(batch.arrays[5].dtype, DType::kI32);
 }
 
+// A label as high and wide as the image is its mask.
+TEST_F(DataFeed, MasksVaryWithTheImage) {
+  WriteBytes(folder_ / "masks.npy", Npy("|u1", "(4, 3, 5)", RandomBytes(60, 2)));
+  WriteBytes(folder_ / "wide.npy", Npy("<i4", "(4, 3, 5)", std::string(240, '\0')));
+  WriteBytes(folder_ / "other.npy", Npy("|u1", "(4, 5, 3)", RandomBytes(60, 2)));
+  const std::string inputs =
+      "input { name: \"image\" dims: [3, 5, 2] }\ninput { name: \"label\" dims: [3, 5] type: LABEL "
+      "}";
+  const std::string turn = "augmentation { flip: true rotate: 5 }";
+  const auto augmented = [&](const absl::StatusOr<RunData>& data) {
+    EXPECT_TRUE(data.ok()) << data.status();
+    return data.ok() && data->feed.inputs[0].augmented && data->feed.inputs[1].augmented;
+  };
+  EXPECT_FALSE(augmented(Open(inputs, Data("bytes.npy", "masks.npy"))));
+  WriteBytes(folder_ / "bytes.npy", Npy("|u1", "(4, 3, 5, 1)", RandomBytes(60, 1)));
+  const std::string grey = absl::StrReplaceAll(inputs, {{"5, 2", "5, 1"}});
+  EXPECT_TRUE(augmented(Open(grey, Data("bytes.npy", "masks.npy", turn))));
+  EXPECT_TRUE(augmented(Open(grey, Data("bytes.npy", "wide.npy", "augmentation { shift: 1 }"))));
+  EXPECT_EQ(
+      Error(grey, Data("bytes.npy", "wide.npy", turn)),
+      "@/t:2:140: data.augmentation.rotate turns masks of bytes, but those of input \"label\" "
+      "are no bytes; store them as uint8");
+  const std::string unlike = absl::StrReplaceAll(grey, {{"[3, 5] ", "[5, 3] "}});
+  EXPECT_FALSE(augmented(Open(unlike, Data("bytes.npy", "other.npy", turn))));
+}
+
+// Classes feed reals, and weights are 1 where no array has them.
+TEST_F(DataFeed, ClassesAndWeights) {
+  WriteBytes(folder_ / "classes.npy",
+             Npy("<i4", "(4,)", std::string("\2\0\0\0\0\0\0\0\2\0\0\0\2\0\0\0", 16)));
+  WriteBytes(folder_ / "weights.npy",
+             Npy("<f4", "(4,)", std::string("\0\0\0\x40", 4) + std::string(12, '\0')));
+  const std::string inputs =
+      "input { name: \"image\" dims: [3, 5, 2] }\ninput { name: \"label\" dims: 3 }\n"
+      "input { name: \"weight\" }";
+  const std::string train = Data("bytes.npy", "classes.npy");
+  const std::string weighed = absl::StrReplaceAll(
+      train, {{"} } }", "} array { input: 'weight' file: 'weights.npy' } } }"}});
+  const auto device = NewCpuDevice({});
+  const auto weights = [&](const std::string& text, bool training) {
+    const auto data = Open(inputs, text);
+    EXPECT_TRUE(data.ok()) << data.status();
+    if (!data.ok()) return std::vector<float>();
+    EXPECT_EQ(data->feed.inputs[1].classes, 3);
+    EXPECT_TRUE(data->feed.inputs[2].weight);
+    const auto loader =
+        *NewLoader(*data->train, training, {.global = 4}, data->feed, 0, 2, *device);
+    const Batch batch = *loader->Next();
+    std::vector<float> of(4);  // by sample
+    for (int64_t i = 0; i < 4; ++i) {
+      const int64_t sample = batch.samples[i];
+      of[static_cast<size_t>(sample)] = batch.arrays[2].as<float>()[i];
+      const int64_t label = sample == 1 ? 0 : 2;
+      for (int64_t c = 0; c < 3; ++c) {
+        EXPECT_EQ(batch.arrays[1].as<float>()[i * 3 + c], label == c ? 1 : 0);
+      }
+    }
+    return of;
+  };
+  constexpr float kThird = 2.F / 3;
+  const std::string automatic = " class_weight: AUTO";
+  EXPECT_EQ(weights(train, true), std::vector<float>({1, 1, 1, 1}));
+  EXPECT_EQ(weights(weighed, true), std::vector<float>({2, 0, 0, 0}));
+  EXPECT_EQ(weights(train + automatic, true), std::vector<float>({kThird, 2, kThird, kThird}));
+  EXPECT_EQ(weights(train + automatic, false), std::vector<float>({1, 1, 1, 1}));
+  EXPECT_EQ(weights(weighed + automatic, true), std::vector<float>({2 * kThird, 0, 0, 0}));
+
+  const auto balanced = Open(inputs, train + " order: BALANCED augmentation { repeated: 2 }");
+  ASSERT_TRUE(balanced.ok()) << balanced.status();
+  TrainerConfig config;
+  config.set_batch(1);
+  config.mutable_data()->mutable_augmentation()->set_repeated(2);
+  EXPECT_EQ(TrainSamplesOf(config, *balanced->train), 8);
+  EXPECT_TRUE(LeftOut(config, *balanced).empty());
+  const auto loader =
+      *NewLoader(*balanced->train, true, {.global = 8}, balanced->feed, 0, 2, *device);
+  const Batch batch = *loader->Next();
+  EXPECT_EQ(std::ranges::count(batch.samples, 1), 4);
+  for (size_t i = 0; i < 8; i += 2) EXPECT_EQ(batch.samples[i], batch.samples[i + 1]);
+}
+
+TEST_F(DataFeed, SaysWhatClassesWeightsAndMixesLack) {
+  const std::string reals =
+      "input { name: \"image\" dims: [3, 5, 2] }\ninput { name: \"label\" dims: 3 }\n";
+  const std::string mask = "\ninput { name: \"mask\" dims: [3, 5] type: LABEL }";
+  WriteBytes(folder_ / "masks.npy", Npy("|u1", "(4, 3, 5)", RandomBytes(60, 2)));
+  const std::string loss =
+      "layer { name: \"loss\" input: [\"fc\", \"label\"] softmax_cross_entropy {} }";
+  const struct {
+    std::string inputs, more, error;
+  } cases[] = {
+      {kInputs, "augmentation { mixup {} }",
+       "data.augmentation.mixup mixes labels, so the net's input \"label\" has to be REAL with a "
+       "value for each class; write input { name: \"label\" dims: CLASSES } in the net, for "
+       "softmax_cross_entropy"},
+      {kInputs, "class_weight: AUTO",
+       "data.class_weight weighs samples, but the net has no input \"weight\"; write input { name: "
+       "\"weight\" } in the net, and \"weight\" as last input of its losses and accuracies"},
+      {kInputs, "max_bad_samples: 1 weight_input: 'label'",
+       "data.max_bad_samples weighs samples, but the net's input \"label\" is not REAL without "
+       "dims; write input { name: \"label\" } in the net, and \"label\" as last input of its "
+       "losses and accuracies"},
+      {reals + "input { name: \"weight\" }" + loss, "max_bad_samples: 1",
+       "n:3:25: layer \"loss\": data.max_bad_samples weighs samples, which this loss does not "
+       "take; "
+       "write \"weight\" as its last input"},
+      {reals, "normalization { input: 'label' std: 2 }",
+       "data.normalization: input \"label\" takes classes"},
+      {reals + "input { name: \"weight\" }", "normalization { input: 'weight' std: 2 }",
+       "data.normalization: input \"weight\" takes weights"},
+  };
+  for (const auto& c : cases) {
+    const std::string error = Error(c.inputs, Data("bytes.npy", "labels.npy", c.more));
+    EXPECT_TRUE(absl::EndsWith(error, c.error)) << error << "\n" << c.error;
+  }
+  const std::string error = Error(
+      reals + mask, absl::StrReplaceAll(Data("bytes.npy", "labels.npy",
+                                             "augmentation { input: ['image', 'mask'] cutmix {} }"),
+                                        {{"} } }",
+                                          "} array { input: 'mask' file: "
+                                          "'masks.npy' } } }"}}));
+  EXPECT_TRUE(absl::EndsWith(error, "mix pictures, but input \"mask\" is a mask; leave it out"))
+      << error;
+}
+
 // Each row of a step goes on in a piece of its own, whatever the ranks; a test is as a step is.
 TEST_F(DataFeed, ContiguousRows) {
   std::string ids;
@@ -323,8 +448,8 @@ TEST_F(DataFeed, SaysWhatIsWrong) {
        "@/t:2:131: data.augmentation.shift must be less than the height and width of input "
        "\"image\", 3 and 5, got 3"},
       {kInputs, Data("bytes.npy", "labels.npy", "augmentation { flip: true input: 'label' }"),
-       "@/t:2:142: data.augmentation: expected an input of dims [height, width, channels], but "
-       "\"label\" has []"},
+       "@/t:2:142: data.augmentation: expected an input of dims [height, width, channels], or a "
+       "LABEL of [height, width], but \"label\" has []"},
       {kInputs, Data("bytes.npy", "labels.npy", "augmentation { flip: true input: 'x' }"),
        "@/t:2:142: data.augmentation: the net has no input \"x\"; it has \"image\", \"label\""},
       {kInputs, Data("bytes.npy", "labels.npy", "augmentation { shift: 0 input: 'x' }"),

@@ -1,0 +1,34 @@
+#include "engine/training/feed/bad_samples.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gyre {
+namespace {
+
+TEST(BadSamples, CountAnEpochAndNameTheFirst) {
+  BadSamples bad(/*most=*/2);
+  EXPECT_THAT(bad.New({"a", "b", "a"}), testing::ElementsAre("a", "b"));
+  EXPECT_THAT(bad.New({"b", "c", "d"}), testing::ElementsAre("c", "d"));
+  bad.Count(0, 2);
+  bad.Count(1, 1);
+  EXPECT_EQ(bad.count(), 1);
+  bad.Count(1, 1);
+  EXPECT_TRUE(bad.status().ok());
+  bad.Count(1, 2);
+  EXPECT_EQ(bad.status(),
+            absl::FailedPreconditionError(
+                "4 samples could not be read, more than data.max_bad_samples, which is 2: a; b; c; "
+                "correct or remove the files, or raise it"));
+  bad.Count(2, 5);
+  EXPECT_EQ(bad.count(), 5);
+  EXPECT_TRUE(absl::IsFailedPrecondition(bad.status()));
+  BadSamples of_others(0);
+  of_others.Count(0, 1);
+  EXPECT_EQ(of_others.status().message(),
+            "1 sample could not be read, more than data.max_bad_samples, which is 0: other ranks "
+            "name them; correct or remove the files, or raise it");
+}
+
+}  // namespace
+}  // namespace gyre
