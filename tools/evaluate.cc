@@ -6,6 +6,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/wrapped_text.h"
+#include "engine/training/feed/bad_samples.h"
 #include "engine/training/model/fold_batch_norm.h"
 #include "engine/training/model/weights.h"
 #include "engine/training/step/evaluation.h"
@@ -106,8 +107,16 @@ absl::Status EvaluateFiles(const ConfigFiles& files, const std::vector<FoldedNor
       std::fprintf(stderr, "%s\n", Wrapped("", note).c_str());
     }
   }
-  ASSIGN_OR_RETURN(const std::vector<Metric> metrics,
+  ASSIGN_OR_RETURN(const TestResult result,
                    Evaluate(*model, *data.test, *choice.device, *stream, communication, nullptr));
+  const std::vector<Metric>& metrics = result.metrics;
+  BadSamples bad(config.data().max_bad_samples());
+  for (const std::string& fault : bad.New(result.faults)) {
+    std::fprintf(stderr, "%s\n",
+                 Wrapped("warning: ", absl::StrCat(fault, "; the sample has weight 0")).c_str());
+  }
+  bad.Count(/*epoch=*/0, result.bad_samples);
+  RETURN_IF_ERROR(Annotate(bad.status(), "test data"));
   if (metrics.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(files.net.source->file(),

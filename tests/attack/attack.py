@@ -183,7 +183,8 @@ class Victim:
         """What the run wrote of steps and tests, but for what a clock tells."""
         with open(f"{self.folder}/{out}/metrics.jsonl") as file:
             lines = [json.loads(line) for line in file]
-        return [{k: v for k, v in line.items() if k not in ("samples_per_second", "seconds")}
+        of_clock = ("samples_per_second", "seconds", "data_wait_seconds")
+        return [{k: v for k, v in line.items() if k not in of_clock}
                 for line in lines if "loss" in line or "test_loss" in line]
 
 

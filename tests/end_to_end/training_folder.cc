@@ -95,7 +95,7 @@ std::string TrainingFolder::Evaluate(const std::string& weights,
 std::vector<std::string> TrainingFolder::MetricLines(const std::string& out) const {
   std::vector<std::string> lines;
   for (nlohmann::ordered_json& json : ReadLines(folder_ / out + "/metrics.jsonl")) {
-    for (const char* key : {"samples_per_second", "seconds"}) json.erase(key);
+    for (const char* key : {"samples_per_second", "seconds", "data_wait_seconds"}) json.erase(key);
     lines.push_back(json.dump());
   }
   return lines;

@@ -13,7 +13,8 @@ import time
 from case import read_safetensors, summary
 
 LIMIT_S = 120
-_METRICS = ("step", "learning_rate", "samples_per_second", "epoch", "seconds")
+_METRICS = ("step", "learning_rate", "samples_per_second", "epoch", "seconds",
+            "data_wait_seconds")
 
 
 class Gyre:

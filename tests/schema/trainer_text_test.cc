@@ -148,6 +148,10 @@ TEST(TrainerText, Sequences) {
        "t:2:47: data.test is of reviews, but data.train is of text"},
       {"train { text { file: 'a' length: 4 } } order: BUCKETED",
        "t:2:47: data.order: BUCKETED is of texts with lengths, which data.train.reviews has"},
+      {"train { text { file: 'a' length: 4 } } order: CONTIGUOUS augmentation { repeated: 2 }",
+       "t:2:80: data.augmentation.repeated is of the orders SHUFFLED and BALANCED, but data.order "
+       "is "
+       "CONTIGUOUS; leave one out"},
       {"train { reviews { length: 4 } }",
        "t:2:16: data.train.reviews: write one of folder and file"},
       {"train { reviews { length: 4 folder: 'a' file: 'b' } }",
@@ -300,6 +304,9 @@ TEST(TrainerText, OutOfRange) {
       {"distributed.bucket_bytes", "0", ">= 1"},
       {"data.normalization.std", "0", "> 0"},
       {"data.augmentation.shift", "-1", ">= 0"},
+      {"data.augmentation.mixup.alpha", "0", "> 0"},
+      {"data.augmentation.repeated", "0", ">= 1"},
+      {"data.max_bad_samples", "-1", ">= 0"},
       {"optimizer.sgd.momentum", "1", ">= 0 and < 1"},
       {"optimizer.sgd.momentum", "1e+99", ">= 0 and < 1"},
       {"optimizer.sgd.momentum", "-0.5", ">= 0 and < 1"},

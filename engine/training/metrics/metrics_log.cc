@@ -188,8 +188,8 @@ absl::Status MetricsLog::CannotWrite() const {
 }
 
 absl::Status MetricsLog::Step(int64_t step, double epoch, const std::vector<Metric>& metrics,
-                              double learning_rate,
-                              const std::optional<LossScaleState>& loss_scale) {
+                              double learning_rate, const std::optional<LossScaleState>& loss_scale,
+                              const NamedNumbers& more) {
   const Clock::time_point now = Clock::now();
   const double elapsed = std::chrono::duration<double>(now - rate_time_).count();
   const bool first = rate_step_ == first_step_;  // its rate is of the steps so far
@@ -211,6 +211,7 @@ absl::Status MetricsLog::Step(int64_t step, double epoch, const std::vector<Metr
   json["epoch"] = epoch;
   const double seconds = seconds_before_ + std::chrono::duration<double>(now - start_).count();
   json["seconds"] = std::round(seconds * 1000) / 1000;
+  for (const auto& [name, number] : more) json.emplace(name, number);
   RETURN_IF_ERROR(Write(json.dump()));
   if (now - last_shown_ >=
           (terminal_.empty() ? Clock::duration(kLogInterval) : kTerminalInterval) ||
@@ -246,8 +247,7 @@ absl::Status MetricsLog::Test(int64_t step, const std::vector<Metric>& metrics) 
   return absl::OkStatus();
 }
 
-absl::Status MetricsLog::Numbers(int64_t step,
-                                 const std::vector<std::pair<std::string, double>>& numbers) {
+absl::Status MetricsLog::Numbers(int64_t step, const NamedNumbers& numbers) {
   nlohmann::ordered_json json = {{"step", step}};
   for (const auto& [name, number] : numbers) json.emplace(name, number);
   return Write(json.dump());

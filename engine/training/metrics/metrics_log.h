@@ -27,6 +27,8 @@ std::string TestText(int64_t step, int64_t steps, const std::vector<std::string>
 // returns its path, or "".
 absl::StatusOr<std::string> KeepEarlierMetrics(const std::string& folder);
 
+using NamedNumbers = std::vector<std::pair<std::string, double>>;
+
 class MetricsLog {
  public:
   // Opens `folder`/metrics.jsonl for appending.  First removes lines that a resumed run repeats, of
@@ -41,14 +43,16 @@ class MetricsLog {
   // Writes a line for a training step, with a dynamic loss scale as the step leaves it.
   //   {"step", "loss", one key a metric, "learning_rate", "samples_per_second", "epoch", "seconds"}
   //   {"loss_scale", "skipped_steps"}, added with a dynamic loss scale
+  //   `more`, named numbers about the step
   // `epoch` counts passes over the data.  "seconds" is the run's time, without the time between its
   // end and a resumption.
   absl::Status Step(int64_t step, double epoch, const std::vector<Metric>& metrics,
-                    double learning_rate, const std::optional<LossScaleState>& loss_scale);
+                    double learning_rate, const std::optional<LossScaleState>& loss_scale,
+                    const NamedNumbers& more = {});
   // Writes {"step", "test_loss", "test_..."} for a test after `step` steps.
   absl::Status Test(int64_t step, const std::vector<Metric>& metrics);
   // Writes {"step", ...} with named numbers about the run so far.
-  absl::Status Numbers(int64_t step, const std::vector<std::pair<std::string, double>>& numbers);
+  absl::Status Numbers(int64_t step, const NamedNumbers& numbers);
   // On a terminal only.
   void TestProgress(int64_t done, int64_t samples);
   // A plain line, above the progress line.

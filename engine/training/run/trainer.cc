@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <functional>
 #include <span>
 
@@ -46,7 +47,9 @@ Trainer::Trainer(std::unique_ptr<RunPlan> plan, Device& device, ProcessGroup& co
       communication_(communication),
       optimizer_(NewOptimizer(plan_->config.optimizer())),
       test_every_(plan_->config.evaluate_every()),
-      save_every_(plan_->config.checkpoint_every()) {}
+      save_every_(plan_->config.checkpoint_every()),
+      bad_(plan_->config.data().max_bad_samples()),
+      bad_of_tests_(plan_->config.data().max_bad_samples()) {}
 
 // An error is every ticket's from then on, so this ends.
 Trainer::~Trainer() {
@@ -82,6 +85,7 @@ absl::StatusOr<std::string> Trainer::Run() {
                                                        status.message(), state_->saved_step()));
   }
   RETURN_IF_ERROR(ReportPaging());
+  ReportWaits();
   RETURN_IF_ERROR(state_->Flush());
   RETURN_IF_ERROR(communication_.Barrier());  // nobody leaves while another may still fail
   return model_->Sha256OfWeights(*stream_);
@@ -130,6 +134,7 @@ absl::Status Trainer::Loop() {
   if (stopped) RETURN_IF_ERROR(Save());
   RETURN_IF_ERROR(training_step_->Stop());
   RETURN_IF_ERROR(state_->FinishSaving());
+  RETURN_IF_ERROR(bad_.status());
   if (stopped) {
     return absl::CancelledError(
         absl::StrFormat("stopped after step %d; go on with --resume=latest --out=%s",
@@ -139,12 +144,15 @@ absl::Status Trainer::Loop() {
 }
 
 absl::Status Trainer::RunStep() {
+  const auto began = std::chrono::steady_clock::now();
   for (int64_t left = model_->plan().options.shape.accumulate; left > 0; --left) {
     const absl::Status started = StartIteration(/*update=*/left == 1);
     if (!started.ok()) return FirstError(started);
     // The one before it, which the device has been busy with meanwhile.
     if (training_step_->in_flight() > 1) RETURN_IF_ERROR(FinishIteration());
   }
+  stepped_seconds_ +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return absl::OkStatus();
 }
 
@@ -166,6 +174,7 @@ absl::Status Trainer::ServeStep() {
 
 absl::Status Trainer::StartIteration(bool update) {
   const int64_t step = state_->step();
+  const double waited_before = loader_->times().next_waited;
   const absl::StatusOr<Batch> batch = [&] {
     const TimelineSpan span(TimelineKind::kInput, "the next batch");
     return loader_->Next();
@@ -176,12 +185,16 @@ absl::Status Trainer::StartIteration(bool update) {
     // A step that has begun may have changed what is carried.
     return in_flight_.empty() || in_flight_.back().learning_rate ? SaveFirst(status) : status;
   }
+  std::vector<std::string> faults;
+  for (const Batch::Fault& fault : batch->faults) faults.push_back(fault.message);
+  WarnOf(faults, bad_);
   std::optional<double> learning_rate;
   if (update) {
     learning_rate = LearningRate(step);
     state_->Advance();
   }
-  in_flight_.push_back({*batch, learning_rate, step + 1});
+  in_flight_.push_back(
+      {*batch, learning_rate, step + 1, loader_->times().next_waited - waited_before});
   // The first may set libraries up.
   const bool timed = update && ++updates_ == 2 && model_->plan().pages() &&
                      communication_.size() == 1 &&
@@ -280,6 +293,12 @@ absl::Status Trainer::FinishIteration() {
   agreed_ = training_step_->diverged();
   if (!metrics.ok()) return Annotate(metrics.status(), absl::StrCat("step ", iteration.step));
   loader_->Release(iteration.batch);
+  waited_ += iteration.waited;
+  for (const Batch::Fault& fault : iteration.batch.faults) {
+    const int64_t position = iteration.batch.first_position + fault.sample;
+    const int64_t epoch = position / TrainSamplesOf(plan_->config, *plan_->data.train);
+    ++faults_[epoch > EpochAt(iteration.step - 1) ? 1 : 0];
+  }
   metrics_.resize(static_cast<size_t>(metrics->elements()));
   std::ranges::transform(metrics_, std::span(metrics->as<double>(), metrics_.size()),
                          metrics_.begin(), std::plus());
@@ -323,6 +342,8 @@ void Trainer::SubmitReport(const InFlight& last) {
   report.sums.push_back(asked_to_stop_ != nullptr && asked_to_stop_->load() ? 1 : 0);
   report.sums.push_back(asked_to_save_ != nullptr && asked_to_save_->exchange(false) ? 1 : 0);
   report.sums.push_back(training_step_->skipped() ? 1 : 0);
+  for (double& faults : faults_) report.sums.push_back(std::exchange(faults, 0));
+  report.waited = std::exchange(waited_, 0);
   state_->AppendTo(report.sums);
   report.learning_rate = *last.learning_rate;
   report.step = last.step;
@@ -355,16 +376,53 @@ absl::Status Trainer::Take(const Report& report) {
   if (asked[0] > 0 && stop_at_ < 0) stop_at_ = known_at;
   if (asked[1] > 0 && save_at_ < 0) save_at_ = known_at;
   const bool skipped = asked[2] > 0;
-  state_->Take(asked.subspan(3));
+  const int64_t epoch = EpochAt(report.step - 1);
+  bad_.Count(epoch, static_cast<int64_t>(asked[3]));
+  if (asked[4] > 0) bad_.Count(epoch + 1, static_cast<int64_t>(asked[4]));
+  // They weigh nothing, so that the state after any step is sound.
+  if (!bad_.status().ok() && stop_at_ < 0) stop_at_ = known_at;
+  state_->Take(asked.subspan(5));
   if (!std::isfinite(TotalLoss(metrics)) && !skipped) {
     agreed_ = true;
     return absl::InternalError(
         absl::StrFormat("step %d: the loss is not finite; %s", report.step, kDivergenceAdvice));
   }
   MetricsLog* const log = state_->log();
-  return log ? log->Step(report.step, plan_->length.EpochsAt(report.step), metrics,
-                         report.learning_rate, report.loss_scale)
-             : absl::OkStatus();
+  if (log == nullptr) return absl::OkStatus();
+  NamedNumbers more = {{"data_wait_seconds", std::round(report.waited * 1e6) / 1e6}};
+  if (plan_->config.data().max_bad_samples() > 0) {
+    more.emplace_back("bad_samples", static_cast<double>(bad_.count()));
+  }
+  return log->Step(report.step, plan_->length.EpochsAt(report.step), metrics, report.learning_rate,
+                   report.loss_scale, more);
+}
+
+void Trainer::WarnOf(const std::vector<std::string>& faults, BadSamples& bad) const {
+  for (const std::string& fault : bad.New(faults)) {
+    const std::string text = absl::StrCat(fault, "; the sample keeps its place with weight 0");
+    if (communication_.rank() == 0) {
+      state_->Warn(text);
+    } else {  // the leader does not know of it
+      std::fprintf(stderr, "warning: rank %d: %s\n", communication_.rank(), text.c_str());
+    }
+  }
+}
+
+void Trainer::ReportWaits() {
+  if (loader_ == nullptr || !DecodesSamples(*plan_->data.train)) return;
+  constexpr double kWorthAdvice = 0.1;
+  const LoaderTimes times = loader_->times();
+  const int workers = model_->plan().options.feed.workers;
+  const double busy =
+      times.workers_worked / std::max(times.workers_worked + times.workers_waited, 1e-9);
+  const bool slow = times.next_waited > kWorthAdvice * stepped_seconds_;
+  state_->Say(Wrapped(
+      "data: ",
+      absl::StrFormat("steps waited %.1f of %.1f s for samples; %s busy %.0f %% of the "
+                      "time%s",
+                      times.next_waited, stepped_seconds_,
+                      workers == 1 ? "1 worker was" : absl::StrCat(workers, " workers were"),
+                      100 * busy, slow ? "; raise --data_threads if cores are free" : "")));
 }
 
 absl::Status Trainer::Test() {
@@ -375,9 +433,17 @@ absl::Status Trainer::Test() {
   std::function<void(int64_t)> progress;
   const int64_t samples = model_->plan().options.test_samples;
   if (log) progress = [log, samples](int64_t done) { log->TestProgress(done, samples); };
-  const absl::StatusOr<std::vector<Metric>> metrics =
+  const absl::StatusOr<TestResult> tested =
       Evaluate(*model_, *plan_->data.test, device_, *stream_, communication_, progress);
-  if (!metrics.ok()) return SaveFirst(metrics.status());
+  if (!tested.ok()) return SaveFirst(tested.status());
+  WarnOf(tested->faults, bad_of_tests_);
+  bad_of_tests_.Count(/*epoch=*/state_->step(), tested->bad_samples);
+  if (!bad_of_tests_.status().ok()) {  // on all ranks
+    RETURN_IF_ERROR(Save());
+    RETURN_IF_ERROR(state_->FinishSaving());
+    return Annotate(bad_of_tests_.status(), "test data");
+  }
+  const std::vector<Metric>* const metrics = &tested->metrics;
   // Training tells by its own loss whether it can go on.
   if (const absl::Status status = CheckFiniteMetrics(*metrics); !status.ok()) {
     state_->Warn(

@@ -3,6 +3,7 @@
 // returns the weights' digest.  Each rank has one and makes the same calls, from one thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/training/feed/bad_samples.h"
 #include "engine/training/plan/plan_report.h"
 #include "engine/training/run/run_plan.h"
 #include "engine/training/run/run_state.h"
@@ -48,15 +50,16 @@ class Trainer {
     Batch batch;
     std::optional<double> learning_rate;  // none: the step has another batch
     int64_t step = 0;                     // number of steps done with it
+    double waited = 0;                    // seconds, for the batch
   };
 
   struct Report {
     // {sum, count} of each metric, numbers of ranks asked to stop, asked to save, and skipping the
-    // step, then RunState's numbers.
+    // step, those of faults_, then RunState's numbers.
     std::vector<double> sums;
     size_t metrics = 0;  // numbers of the metrics
     ProcessGroup::Ticket ticket = 0;
-    double learning_rate = 0;
+    double learning_rate = 0, waited = 0;
     int64_t step = 0;  // the number of steps done with it
     std::optional<LossScaleState> loss_scale = {};
   };
@@ -65,6 +68,9 @@ class Trainer {
   double LearningRate(int64_t step) const;
   void Time();
   absl::Status ReportPaging();
+  // Says how long steps waited for samples that are decoded as they are read.
+  void ReportWaits();
+  void WarnOf(const std::vector<std::string>& faults, BadSamples& bad) const;
   absl::Status Loop();
   absl::Status RunStep();
   absl::Status ServeStep();
@@ -81,6 +87,8 @@ class Trainer {
   absl::Status Save();
   // Saves the last step's state after an error of the data, which leaves it sound.  One rank only.
   absl::Status SaveFirst(const absl::Status& status);
+  // Of the first sample of the step after `step` steps.
+  int64_t EpochAt(int64_t step) const { return static_cast<int64_t>(plan_->length.EpochsAt(step)); }
   bool Due(int64_t every) const { return plan_->length.IsDue(every, state_->step()); }
 
   const std::unique_ptr<RunPlan> plan_;  // its nets until the model exists
@@ -107,8 +115,13 @@ class Trainer {
   int64_t finished_ = 0;
   std::optional<std::chrono::steady_clock::time_point> since_;
   double stalled_since_ = 0;
-  std::deque<InFlight> in_flight_;  // those of training_step_
-  std::vector<double> metrics_;     // {sum, count} each, of the step's finished iterations
+  std::deque<InFlight> in_flight_;     // those of training_step_
+  std::vector<double> metrics_;        // {sum, count} each, of the step's finished iterations
+  double waited_ = 0;                  // likewise: seconds for batches
+  std::array<double, 2> faults_ = {};  // likewise: bad samples, of the epoch of the step's first
+                                       // sample, and of the next
+  BadSamples bad_, bad_of_tests_;
+  double stepped_seconds_ = 0;  // of this process's steps
   // The report of a finished step travels while the next step runs.
   std::deque<Report> reports_;  // in flight, in order of steps
   size_t reports_left_ = 0;     // reports that may stay in flight when a step is done

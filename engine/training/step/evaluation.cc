@@ -79,11 +79,11 @@ namespace {
 
 constexpr int kBatchesAhead = 3;
 
-// Runs `net` over `batches` batches of a data set from position `first` on, adding to `totals`.
+// Runs `net` over `batches` batches of a data set from position `first` on, adding to `result`.
 absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t batches,
                           const Dataset& dataset, Device& device, Stream& stream,
                           ProcessGroup& communication, const std::function<void(int64_t)>& progress,
-                          std::vector<Metric>& totals, TestRecords& records) {
+                          TestResult& result, TestRecords& records) {
   ASSIGN_OR_RETURN(const auto loader, NewLoader(dataset, /*train=*/false, net.plan().spec.shape,
                                                 net.plan().feed, first, kBatchesAhead, device));
   ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
@@ -109,7 +109,8 @@ absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t b
     RETURN_IF_ERROR(stream.Synchronize());
     RETURN_IF_ERROR(Annotate(buffer.CheckFault(batch), "test data"));
     loader->Release(batch);
-    AddSums(buffer.metrics().as<double>(), totals);
+    AddSums(buffer.metrics().as<double>(), result.metrics);
+    for (const Batch::Fault& fault : batch.faults) result.faults.push_back(fault.message);
     for (int n = 0; n < static_cast<int>(net.plan().spec.nodes.size()); ++n) {
       if (const Tensor of_node = buffer.records(n)) records.Put(n, batch.first_position, of_node);
     }
@@ -139,16 +140,15 @@ absl::Status ShareBuffers(const Model& model, Device& device, Stream& stream,
 
 }  // namespace
 
-absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& dataset,
-                                             Device& device, Stream& stream,
-                                             ProcessGroup& communication,
-                                             const std::function<void(int64_t)>& progress) {
+absl::StatusOr<TestResult> Evaluate(const Model& model, const Dataset& dataset, Device& device,
+                                    Stream& stream, ProcessGroup& communication,
+                                    const std::function<void(int64_t)>& progress) {
   RETURN_IF_ERROR(model.BringHome(stream));
   // Batches arrive on another stream, in memory that training used.
   RETURN_IF_ERROR(stream.Synchronize());
   RETURN_IF_ERROR(ShareBuffers(model, device, stream, communication));
   const NetSpec& spec = model.test().front()->plan().spec;
-  std::vector<Metric> totals = MetricsOf(spec);
+  TestResult result{.metrics = MetricsOf(spec)};
   TestRecords records(spec, model.plan().options.test_samples);
   int64_t position = 0;
   for (size_t n = 0; n < model.test().size(); ++n) {
@@ -156,20 +156,22 @@ absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& 
     const int64_t batch = net->plan().spec.shape.global;
     const int64_t batches = (model.plan().options.test_samples - position) / batch;
     RETURN_IF_ERROR(EvaluateWith(*net, model.test_pager(n), position, batches, dataset, device,
-                                 stream, communication, progress, totals, records));
+                                 stream, communication, progress, result, records));
     records.EndRun(batch, batches);
     position += batches * batch;
   }
   std::vector<double> sums;
-  for (const Metric& m : totals) sums.insert(sums.end(), {m.sum, m.count});
+  for (const Metric& m : result.metrics) sums.insert(sums.end(), {m.sum, m.count});
+  sums.push_back(static_cast<double>(result.faults.size()));
   RETURN_IF_ERROR(communication.Sum("test metrics", sums));
-  totals = MetricsOf(spec);
-  AddSums(sums.data(), totals);
+  result.metrics = MetricsOf(spec);
+  AddSums(sums.data(), result.metrics);
+  result.bad_samples = static_cast<int64_t>(sums.back());
   for (const Tensor& of_node : records.all()) {
     RETURN_IF_ERROR(communication.Sum("test records", of_node));
   }
-  records.Tell(totals);
-  return totals;
+  records.Tell(result.metrics);
+  return result;
 }
 
 }  // namespace gyre

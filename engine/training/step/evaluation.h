@@ -1,7 +1,9 @@
 // evaluation.h: a net's metrics over a whole data set.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "distributed/process_group.h"
@@ -17,12 +19,16 @@ namespace gyre {
 // and `communication` must outlive the result.
 Net::SumStatistic StatisticSummer(Device& device, ProcessGroup& communication);
 
+struct TestResult {
+  std::vector<Metric> metrics;           // means in node order and then those of records
+  int64_t bad_samples = 0;               // that could not be read, and were zeros
+  std::vector<std::string> faults = {};  // of this rank's: a message each
+};
+
 // Runs the model's testing nets over the whole data set, each rank over its share.  All ranks get
-// the same metrics, means in node order and then those of records.  Calls `progress`, unless null,
-// with the number of samples done.
-absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& dataset,
-                                             Device& device, Stream& stream,
-                                             ProcessGroup& communication,
-                                             const std::function<void(int64_t)>& progress);
+// the same, but for `faults`.  Calls `progress`, unless null, with the number of samples done.
+absl::StatusOr<TestResult> Evaluate(const Model& model, const Dataset& dataset, Device& device,
+                                    Stream& stream, ProcessGroup& communication,
+                                    const std::function<void(int64_t)>& progress);
 
 }  // namespace gyre

@@ -62,6 +62,11 @@ class Pictures : public testing::Test {
     WriteBytes(trainer_, absl::StrReplaceAll(text, {{"data {", "data { " + more}}));
   }
 
+  // The net, with other texts in it.
+  void WriteNet(const std::vector<std::pair<std::string, std::string>>& other) const {
+    WriteBytes(folder_ / "net.textproto", absl::StrReplaceAll(ConvNetText(kData), other));
+  }
+
   TrainingFolder folder_{kData};
   std::string trainer_, idx_text_;
 };
@@ -128,6 +133,62 @@ TEST_F(Pictures, OfAFolderAreThoseOfItsSortedList) {
   Use("images { folder: \"SET\" fit: AS_IS }");
   EXPECT_EQ(folder_.Digest("folder"), digest);
   EXPECT_EQ(folder_.Evaluate(folder_ / "folder"), folder_.Evaluate(folder_ / "list"));
+}
+
+// Classes as distributions, of two samples each, all classes equally often.
+TEST_F(Pictures, MixByTheirPositionAlone) {
+  Use(kImages,
+      "order: BALANCED augmentation { flip: true mixup { alpha: 0.4 } cutmix {} repeated: 2 }");
+  EXPECT_THAT(folder_.Train("labels").err, testing::HasSubstr("mixup mixes labels"));
+  // Idx has classes for reals as well.
+  WriteBytes(
+      trainer_,
+      absl::StrReplaceAll(
+          idx_text_,
+          {{"data {",
+            "data { order: BALANCED augmentation { flip: true mixup { alpha: 0.4 } cutmix {} "
+            "repeated: 2 } "}}));
+  WriteNet({{"\"label\" type: LABEL", absl::StrCat("\"label\" dims: ", kData.classes)}});
+  const std::string digest = folder_.Digest("mixed", {"--data_threads=1"});
+  EXPECT_EQ(folder_.Digest("again", {"--data_threads=3"}), digest);
+  EXPECT_EQ(folder_.Digest("sim", {"--device=sim"}), digest);
+  folder_.TrainAndKill("killed", 5, {"--checkpoint_every=5"});
+  EXPECT_EQ(folder_.Digest("killed", {"--checkpoint_every=5", "--resume=latest"}), digest);
+}
+
+// Two are damaged from the start: zeros of weight 0, in each epoch.
+TEST_F(Pictures, ThatAreDamagedKeepTheirPlace) {
+  Use(kImages, "max_bad_samples: 2");
+  WriteNet({{"type: LABEL }\n", "type: LABEL }\ninput { name: \"weight\" }\n"},
+            {"input: \"label\" ", "input: \"label\" input: \"weight\" "}});
+  std::vector<std::string> damaged;
+  for (const std::string label : {"train/0/", "train/1/"}) {
+    const std::filesystem::directory_iterator first(folder_ / label);
+    damaged.push_back(first->path().string());
+    const std::string bytes = ReadBytes(damaged.back());
+    WriteBytes(damaged.back(), bytes.substr(0, bytes.size() / 2));
+  }
+  const ToolResult straight = folder_.Train("straight", {"--data_threads=1"});
+  const std::string digest = DigestOf(straight);
+  for (const std::string& path : damaged) {
+    const size_t told = straight.out.find(path);
+    EXPECT_NE(told, std::string::npos) << straight.out;
+    EXPECT_EQ(straight.out.find(path, told + 1), std::string::npos) << straight.out;
+  }
+  EXPECT_EQ(std::ranges::max(folder_.Metrics("straight", "bad_samples")), 2);
+  EXPECT_EQ(folder_.Digest("again", {"--data_threads=3"}), digest);
+  for (const int ranks : {1, 3}) {
+    const ToolResult bad = folder_.Train(absl::StrCat("bad", ranks),
+                                         {"--set=data.max_bad_samples=1"}, {.ranks = ranks});
+    EXPECT_EQ(bad.exit_code, 1) << bad.ToString();
+    EXPECT_THAT(bad.err, testing::HasSubstr("error: 2 samples could not be read, more than "
+                                            "data.max_bad_samples, which is 1: "));
+    EXPECT_THAT(bad.err, testing::ContainsRegex("the checkpoint of step [0-9]+ stands"));
+  }
+  EXPECT_EQ(folder_.Digest("bad1", {"--resume=latest"}), digest);
+  const ToolResult tested =
+      RunTool("evaluate", {"--trainer=" + trainer_, "--weights=" + folder_ / "straight"});
+  EXPECT_EQ(tested.exit_code, 0) << tested.ToString();
 }
 
 // A picture that is damaged after the start ends the run with its name and the last checkpoint.

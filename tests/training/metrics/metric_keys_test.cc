@@ -34,7 +34,8 @@ TEST(MetricKeys, EachValueHasItsOwn) {
   EXPECT_EQ(Error(loss + "layer { name: 'more'" + in + "hinge {} }"), "");
   for (const char* name :
        {"step", "epoch", "seconds", "learning_rate", "loss_scale", "skipped_steps",
-        "samples_per_second", "fetched_bytes", "iteration_seconds", "host_seconds"}) {
+        "samples_per_second", "fetched_bytes", "iteration_seconds", "host_seconds",
+        "data_wait_seconds", "bad_samples"}) {
     EXPECT_EQ(Error(absl::StrCat(loss, "layer { name: '", name, "'", in, "accuracy {} }")),
               absl::StrCat("n:6:1: layer \"", name, "\": its value would be \"", name,
                            "\" in metrics.jsonl, which says something else about a run; rename "
