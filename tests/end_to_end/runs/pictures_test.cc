@@ -176,6 +176,12 @@ TEST_F(Pictures, ThatAreDamagedKeepTheirPlace) {
     EXPECT_EQ(straight.out.find(path, told + 1), std::string::npos) << straight.out;
   }
   EXPECT_EQ(std::ranges::max(folder_.Metrics("straight", "bad_samples")), 2);
+  const std::vector<double> waits = folder_.Metrics("straight", "data_wait_seconds");
+  EXPECT_EQ(waits.size(), 15u);
+  EXPECT_THAT(waits, testing::Each(testing::AllOf(testing::Ge(0), testing::Lt(straight.seconds))));
+  EXPECT_THAT(straight.out, testing::ContainsRegex(
+                                "data: steps waited [0-9.]+ of [0-9.]+ s for samples; 1 worker was "
+                                "busy [0-9]+ % of the time"));
   EXPECT_EQ(folder_.Digest("again", {"--data_threads=3"}), digest);
   for (const int ranks : {1, 3}) {
     const ToolResult bad = folder_.Train(absl::StrCat("bad", ranks),
