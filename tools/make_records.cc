@@ -43,7 +43,7 @@ namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "packs the samples of a trainer's data in shards, for disks that seek slowly.\n"
+    "packs a trainer's data in shards, for disks that seek slowly.\n"
     "\n"
     "  make_records --trainer=models/photos/trainer.textproto --out=runs/records\n"
     "  make_records --verify --out=runs/records\n"
@@ -107,7 +107,7 @@ absl::StatusOr<PackOptions> Options(const DataConfig& data) {
                       .most_pixels = data.train().images().most_pixels(),
                       .label_input = data.label_input()};
   ASSIGN_OR_RETURN(options.shard_bytes,
-                   ParseBytes("shard_bytes", absl::GetFlag(FLAGS_shard_bytes)));
+                   ParseBytes("--shard_bytes", absl::GetFlag(FLAGS_shard_bytes)));
   RETURN_IF_ERROR(
       CheckValue(options.shard_bytes > 0, "shard_bytes", absl::GetFlag(FLAGS_shard_bytes), "1M"));
   const std::string order = absl::GetFlag(FLAGS_order);

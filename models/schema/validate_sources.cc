@@ -92,11 +92,11 @@ absl::Status ValidateRecords(const RecordsConfig& records, absl::string_view lab
        {std::pair("folder", images.has_folder()), std::pair("list", images.has_list()),
         std::pair("input", images.has_input()), std::pair("label", images.has_label())}) {
     if (!has) continue;
-    return error(images, field, -1, absl::StrCat("images.", field),
+    return error(images, field, 0, absl::StrCat("images.", field),
                  "the shards have the pictures and the inputs that they feed; leave it out");
   }
   if (!records.has_window() || order == DataConfig::SHUFFLED) return absl::OkStatus();
-  return error(records, "window", -1, "window",
+  return error(records, "window", 0, "window",
                absl::StrCat("is of data.order: SHUFFLED, got ", DataConfig::Order_Name(order),
                             "; leave it out"));
 }

@@ -272,8 +272,8 @@ TEST(TrainerText, Records) {
   EXPECT_EQ(error("file: 'a' window: 10 images { fit: STRETCH }", "test { records { file: 'b' } }"),
             "");
   EXPECT_EQ(error("window: 10"),
-            "t:2:26: missing data.train.records.file; write file: \"train-*.rec\"");
-  EXPECT_EQ(error("file: ['a', '']"), "t:2:34: data.train.records.file: is empty");
+            "t:2:16: missing data.train.records.file; write file: \"train-*.rec\"");
+  EXPECT_EQ(error("file: ['a', '']"), "t:2:26: data.train.records.file: is empty");
   EXPECT_EQ(error("file: 'a' window: 0"), "t:2:36: data.train.records.window must be >= 1, got 0");
   for (const std::string field : {"folder", "list", "input", "label"}) {
     EXPECT_EQ(error("file: 'a' images { " + field + ": 'x' }"),
@@ -284,9 +284,9 @@ TEST(TrainerText, Records) {
             "t:2:36: data.train.records.window: is of data.order: SHUFFLED, got CONTIGUOUS; leave "
             "it out");
   EXPECT_EQ(error("file: 'a'", "test { records { file: 'b' window: 9 } }"),
-            "t:2:63: data.test.records.window: is as data.train has it; leave it out");
+            "t:2:67: data.test.records.window: is as data.train has it; leave it out");
   EXPECT_EQ(error("file: 'a'", "test { images { list: 'b' } }"),
-            "t:2:38: data.test is of images, but data.train is of records");
+            "t:2:40: data.test is of images, but data.train is of records");
 }
 
 TEST(TrainerText, OutOfRange) {

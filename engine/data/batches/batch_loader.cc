@@ -1,5 +1,7 @@
 #include "engine/data/batches/batch_loader.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -20,6 +22,10 @@
 #include "engine/runtime/device/buffer.h"
 
 namespace gyre {
+
+// Of the workers, beside 0 of threads that compute, which go first where both want a core.  With 10
+// and more, decoding hardly begins before a step waits for it: see docs/benchmarks/pictures.md.
+constexpr int kNice = 5;
 
 // A slot is memory for one batch.  It is free, then being decoded, then held by the user until
 // Release.  Workers take ranges of samples in the order of positions, across slots.  So a batch is
@@ -162,6 +168,7 @@ class BatchLoader::Impl {
   }
 
   void Work() {
+    setpriority(PRIO_PROCESS, 0, kNice);  // of this thread alone, on Linux
     WorkerMemory memory;
     std::unique_lock lock(mutex_);
     while (const std::optional<SampleRange> range = Take(lock)) {

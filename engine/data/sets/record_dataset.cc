@@ -172,7 +172,13 @@ absl::StatusOr<RecordFiles> OpenShards(const SeriesSource& source, const Records
   std::vector<std::optional<RecordShard>> shards;
   for (const std::string& path : paths) {
     ShardHeader header;
-    ASSIGN_OR_RETURN(RecordShard shard, RecordShard::Open(path, header));
+    auto opened = RecordShard::Open(path, header);
+    if (absl::IsResourceExhausted(opened.status())) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          opened.status().message(), "; a larger make_records --shard_bytes makes fewer shards"));
+    }
+    RETURN_IF_ERROR(opened.status());
+    RecordShard& shard = *opened;
     if (shards.empty()) {
       files.set = header.set();
       text = header.set().SerializeAsString();
