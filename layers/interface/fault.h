@@ -1,6 +1,6 @@
 // fault.h: reports bad data (a label, an index or a length out of range, a weight below 0) from a
-// kernel.  The kernel marks one word in device memory.  The trainer reads it with the loss and makes a Status that
-// names layer and sample.
+// kernel.  The kernel marks one word in device memory.  The trainer reads it with the loss and
+// makes a Status that names layer and sample.
 #pragma once
 
 #include <atomic>

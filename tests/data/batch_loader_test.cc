@@ -317,7 +317,7 @@ TEST_P(BatchLoaderTest, RanksWorkersAndResumptionChangeNothing) {
                           bytes);
           }
         }
-        for (const Batch::Fault& fault : batch.faults) {
+        for (const Batch::FaultySample& fault : batch.faults) {
           EXPECT_EQ(fault.message, "sample is broken");
           faulty.push_back(batch.first_position + fault.sample);
         }

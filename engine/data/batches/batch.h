@@ -19,11 +19,11 @@ struct Batch {
   int64_t first_position = 0;
   std::vector<int64_t> samples = {};  // [count], their indices in the data set
   // Samples that could not be read, and are zeros.
-  struct Fault {
+  struct FaultySample {
     int64_t sample = 0;   // of the batch, ascending
     std::string message;  // with its file
   };
-  std::vector<Fault> faults = {};
+  std::vector<FaultySample> faults = {};
 };
 
 // Offset of the array after one at `offset`.  It is a multiple of a cache line, and always larger,

@@ -70,7 +70,7 @@ class BatchLoader::Impl {
     BatchSlot& slot = *begun_.front();
     // It stays the first, so that all later calls fail, too.
     if (!slot.failure.ok()) return slot.failure;
-    std::ranges::sort(slot.batch.faults, {}, &Batch::Fault::sample);
+    std::ranges::sort(slot.batch.faults, {}, &Batch::FaultySample::sample);
     begun_.pop_front();
     ++held_;
     return slot.batch;
@@ -113,9 +113,9 @@ class BatchLoader::Impl {
     bool complete() const { return decoded == (failure.ok() ? count() : taken); }
   };
   struct WorkerMemory {
-    SampleWriter::Memory sample;
-    std::vector<Tensor> to;            // where the sample's arrays go
-    std::vector<Batch::Fault> faults;  // of the range being decoded
+    SampleWriter::SampleBuffers sample;
+    std::vector<Tensor> to;                   // where the sample's arrays go
+    std::vector<Batch::FaultySample> faults;  // of the range being decoded
   };
   struct SampleRange {
     BatchSlot* slot;

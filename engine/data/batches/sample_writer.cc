@@ -47,13 +47,13 @@ std::vector<Shape> SampleWriter::shapes() const {
   return shapes;
 }
 
-absl::Status SampleWriter::Write(int64_t sample, int64_t position, bool begins, Memory& memory,
-                                 std::span<const Tensor> to) const {
+absl::Status SampleWriter::Write(int64_t sample, int64_t position, bool begins,
+                                 SampleBuffers& memory, std::span<const Tensor> to) const {
   const SampleDraw draw{.seed = options_.seed, .position = position};
   const auto source = [&](int64_t of, const SampleDraw& by, SampleMemory& in) {
-    return Source{of, by, MoveAt(options_.augmentation, by.seed, position), in};
+    return VariedSample{of, by, MoveAt(options_.augmentation, by.seed, position), in};
   };
-  const Source own = source(sample, draw, memory.own);
+  const VariedSample own = source(sample, draw, memory.own);
   const Mix mix = MixAt(options_.mixing, draw, dataset_.size());
   for (size_t k = 0; k < options_.arrays.size(); ++k) {
     const LoadedArray& loaded = options_.arrays[k];
@@ -70,7 +70,7 @@ absl::Status SampleWriter::Write(int64_t sample, int64_t position, bool begins, 
   return absl::OkStatus();
 }
 
-absl::Status SampleWriter::WriteOne(size_t k, const Source& source, const Tensor& to) const {
+absl::Status SampleWriter::WriteOne(size_t k, const VariedSample& source, const Tensor& to) const {
   const LoadedArray& loaded = options_.arrays[k];
   if (loaded.weight) return WriteWeight(k, source, to);
   if (loaded.classes > 0) return WriteClass(k, source, to);
@@ -79,15 +79,16 @@ absl::Status SampleWriter::WriteOne(size_t k, const Source& source, const Tensor
 }
 
 // Bytes are mixed as bytes, so that the result is the same where they are normalised on a device.
-absl::Status SampleWriter::WriteMixed(size_t k, const Mix& mix, const Source& own,
-                                      const Source& other, Memory& memory, const Tensor& to) const {
+absl::Status SampleWriter::WriteMixed(size_t k, const Mix& mix, const VariedSample& own,
+                                      const VariedSample& other, SampleBuffers& memory,
+                                      const Tensor& to) const {
   const LoadedArray& loaded = options_.arrays[k];
   if (decoders_[k] != nullptr && !loaded.weight) {
     ASSIGN_OR_RETURN(Tensor mixed, ReadVaried(k, own));
     if (IsPicture(loaded, mixed) && mixed.dtype == DType::kU8) {
       const Decoder mover(DType::kU8, DType::kU8, {});
       ASSIGN_OR_RETURN(Tensor moved, ReadVaried(k, other));
-      const auto move = [&](const Source& from, ReusedBytes& bytes, Tensor& picture) {
+      const auto move = [&](const VariedSample& from, ReusedBytes& bytes, Tensor& picture) {
         const Tensor result{bytes.Grow(picture.bytes()), picture.shape, picture.dtype};
         RETURN_IF_ERROR(mover.Decode(picture, from.move, result));
         picture = result;
@@ -110,7 +111,8 @@ absl::Status SampleWriter::WriteMixed(size_t k, const Mix& mix, const Source& ow
   return absl::OkStatus();
 }
 
-absl::Status SampleWriter::WriteClass(size_t k, const Source& source, const Tensor& to) const {
+absl::Status SampleWriter::WriteClass(size_t k, const VariedSample& source,
+                                      const Tensor& to) const {
   const LoadedArray& loaded = options_.arrays[k];
   ASSIGN_OR_RETURN(const Tensor stored,
                    dataset_.Read(source.sample, loaded.array, source.memory, {}));
@@ -125,7 +127,8 @@ absl::Status SampleWriter::WriteClass(size_t k, const Source& source, const Tens
   return absl::OkStatus();
 }
 
-absl::Status SampleWriter::WriteWeight(size_t k, const Source& source, const Tensor& to) const {
+absl::Status SampleWriter::WriteWeight(size_t k, const VariedSample& source,
+                                       const Tensor& to) const {
   double weight = 1;
   if (decoders_[k] != nullptr) {
     ASSIGN_OR_RETURN(const Tensor stored, ReadVaried(k, source));
@@ -148,7 +151,7 @@ absl::Status SampleWriter::Decode(size_t k, int64_t sample, const Tensor& stored
                                                  decoded.message()));
 }
 
-absl::StatusOr<Tensor> SampleWriter::ReadVaried(size_t k, const Source& source) const {
+absl::StatusOr<Tensor> SampleWriter::ReadVaried(size_t k, const VariedSample& source) const {
   const LoadedArray& loaded = options_.arrays[k];
   ASSIGN_OR_RETURN(const Tensor stored,
                    dataset_.Read(source.sample, loaded.array, source.memory,

@@ -18,7 +18,7 @@ namespace gyre {
 class SampleWriter {
  public:
   // Memory of one thread.
-  struct Memory {
+  struct SampleBuffers {
     SampleMemory own, other;       // of the sample, and of the one mixed with it
     ReusedBytes moved[2], values;  // of both, on their way to the mix
   };
@@ -33,12 +33,12 @@ class SampleWriter {
   // `begins`: a contiguous row begins there.
   // Errors: those of Dataset::Read and Decoder::Decode, and a class that there is not, with file
   // and sample.
-  absl::Status Write(int64_t sample, int64_t position, bool begins, Memory& memory,
+  absl::Status Write(int64_t sample, int64_t position, bool begins, SampleBuffers& memory,
                      std::span<const Tensor> to) const;
 
  private:
   // A sample on its way.
-  struct Source {
+  struct VariedSample {
     int64_t sample;
     SampleDraw draw;
     Move move;
@@ -48,13 +48,13 @@ class SampleWriter {
   SampleWriter(const Dataset& dataset, const BatchLoaderOptions& options)
       : dataset_(dataset), options_(options) {}
   // A sample of an array as it is stored, with its pixels changed in memory.
-  absl::StatusOr<Tensor> ReadVaried(size_t k, const Source& source) const;
+  absl::StatusOr<Tensor> ReadVaried(size_t k, const VariedSample& source) const;
   // `to` <- the sample alone.
-  absl::Status WriteOne(size_t k, const Source& source, const Tensor& to) const;
-  absl::Status WriteMixed(size_t k, const Mix& mix, const Source& own, const Source& other,
-                          Memory& memory, const Tensor& to) const;
-  absl::Status WriteClass(size_t k, const Source& source, const Tensor& to) const;
-  absl::Status WriteWeight(size_t k, const Source& source, const Tensor& to) const;
+  absl::Status WriteOne(size_t k, const VariedSample& source, const Tensor& to) const;
+  absl::Status WriteMixed(size_t k, const Mix& mix, const VariedSample& own,
+                          const VariedSample& other, SampleBuffers& memory, const Tensor& to) const;
+  absl::Status WriteClass(size_t k, const VariedSample& source, const Tensor& to) const;
+  absl::Status WriteWeight(size_t k, const VariedSample& source, const Tensor& to) const;
   absl::Status Decode(size_t k, int64_t sample, const Tensor& stored, const Move& move,
                       const Tensor& to) const;
 

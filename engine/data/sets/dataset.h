@@ -55,7 +55,7 @@ struct SampleMemory {
   ReusedBytes record;                 // all bytes of a sample of records
   uint64_t record_of = 0;             // the data set that it is of.  0: none
   int64_t record_sample = 0;
-  size_t first = 0;                   // of `samples`, for array 0 of a source beside others
+  size_t first = 0;  // of `samples`, for array 0 of a source beside others
 
   std::byte* For(size_t array, size_t bytes);
 };

@@ -186,7 +186,7 @@ absl::Status Trainer::StartIteration(bool update) {
     return in_flight_.empty() || in_flight_.back().learning_rate ? SaveFirst(status) : status;
   }
   std::vector<std::string> faults;
-  for (const Batch::Fault& fault : batch->faults) faults.push_back(fault.message);
+  for (const Batch::FaultySample& fault : batch->faults) faults.push_back(fault.message);
   WarnOf(faults, bad_);
   std::optional<double> learning_rate;
   if (update) {
@@ -294,7 +294,7 @@ absl::Status Trainer::FinishIteration() {
   if (!metrics.ok()) return Annotate(metrics.status(), absl::StrCat("step ", iteration.step));
   loader_->Release(iteration.batch);
   waited_ += iteration.waited;
-  for (const Batch::Fault& fault : iteration.batch.faults) {
+  for (const Batch::FaultySample& fault : iteration.batch.faults) {
     const int64_t position = iteration.batch.first_position + fault.sample;
     const int64_t epoch = position / TrainSamplesOf(plan_->config, *plan_->data.train);
     ++faults_[epoch > EpochAt(iteration.step - 1) ? 1 : 0];

@@ -110,7 +110,7 @@ absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t b
     RETURN_IF_ERROR(Annotate(buffer.CheckFault(batch), "test data"));
     loader->Release(batch);
     AddSums(buffer.metrics().as<double>(), result.metrics);
-    for (const Batch::Fault& fault : batch.faults) result.faults.push_back(fault.message);
+    for (const Batch::FaultySample& fault : batch.faults) result.faults.push_back(fault.message);
     for (int n = 0; n < static_cast<int>(net.plan().spec.nodes.size()); ++n) {
       if (const Tensor of_node = buffer.records(n)) records.Put(n, batch.first_position, of_node);
     }
