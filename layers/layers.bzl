@@ -25,7 +25,7 @@ FAMILIES = {
     "lrn": ["lrn"],
     "mean_over_elements": ["mean_squared_error", "sigmoid_cross_entropy", "time_to_event"],
     "pool2d": ["pool2d", "pool1d"],
-    "records": ["roc_auc", "alarm"],
+    "records": ["roc_auc", "alarm", "record"],
     "recurrent": ["lstm", "gru", "rnn"],
     "relu": ["relu"],
     "reshape": ["flatten", "reshape", "transpose"],

@@ -1,10 +1,11 @@
-// roc_auc, alarm: data of each position from which the host makes a metric that is not a mean.  The
-// records are F64 [samples, steps, columns], whatever axis the samples are along.  In training
-// these layers do nothing and have no state.  engine/training/metrics/record_metrics.h makes the
-// metrics.
+// roc_auc, alarm, record: data of each position from which the host makes a metric that is not a
+// mean.  The records are F64 [samples, steps, columns], whatever axis the samples are along.  In
+// training these layers do nothing and have no state.  engine/training/metrics/record_metrics.h
+// makes the metrics, and engine/training/predict gives those of `record` to its caller.
 //
 //   layer    inputs                                        columns
 //   roc_auc  x [..., 1], t [...]                           score; label, or -1 if it is ignored
+//   record   x [..., C], its places but the samples' axis    the C values
 //   alarm    x [..., 1], time [...], optional reset [...]  score; time; reset
 
 #include <cmath>
@@ -56,6 +57,16 @@ struct RecordTime {
     record[0] = static_cast<double>(static_cast<AccumulateType<T>>(scores[i]));
     record[1] = static_cast<double>(static_cast<AccumulateType<T>>(times[i]));
     record[2] = begins;
+  }
+};
+
+template <typename T>
+struct RecordValue {
+  SampleMajor row;
+  const T* values;
+  double* records;
+  HOST_DEVICE void operator()(int64_t i) const {
+    records[row(i)] = static_cast<double>(static_cast<AccumulateType<T>>(values[i]));
   }
 };
 
@@ -168,7 +179,47 @@ class Alarm : public Layer {
   int reset_ = -1, records_ = -1;  // states
 };
 
+class Record : public Layer {
+ public:
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
+    RETURN_IF_ERROR(CheckInputs(input, {{"values", input.compute}}));
+    const Shape& values = input.inputs[0];
+    const int axis = BatchAxis(input, 0);
+    compute_ = input.compute;
+    row_ = RowsAlong(axis, values);
+    LayerSpec spec;
+    spec.states = {MakeState("values", StateKind::kInput, values, compute_,
+                             input.train ? kNone : kRead, kNone)};
+    if (input.train) return spec;
+    // The last axis, unless it is that of the samples.
+    const int64_t columns = axis == values.rank() - 1 ? 1 : values[values.rank() - 1];
+    const int64_t places = row_.outer * row_.inner;
+    records_ = AddRecords({columns == 0 ? 0 : places / columns, row_.samples, 1}, columns, spec);
+    return spec;
+  }
+
+  absl::Status Forward(const LayerContext& context) const override {
+    if (records_ < 0) return absl::OkStatus();
+    return VisitReal(compute_, [&]<typename T>() {
+      return ForEach(
+          context.stream, row_.outer * row_.samples * row_.inner,
+          RecordValue<T>{row_, context.states[0].as<T>(), context.states[records_].as<double>()});
+    });
+  }
+
+  absl::Status Backward(const LayerContext&) const override { return absl::OkStatus(); }
+
+ private:
+  DType compute_ = DType::kF32;
+  SampleMajor row_ = {};
+  int records_ = -1;  // state
+};
+
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateRecord(const RecordConfig&) {
+  return std::make_unique<Record>();
+}
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateRocAuc(const RocAucConfig& config) {
   return std::make_unique<RocAuc>(config);

@@ -2,14 +2,18 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "engine/runtime/wrapped_text.h"
 #include "engine/training/feed/bad_samples.h"
 #include "engine/training/model/fold_batch_norm.h"
 #include "engine/training/model/weights.h"
-#include "engine/training/step/evaluation.h"
+#include "engine/training/predict/class_report.h"
+#include "engine/training/predict/predict.h"
+#include "engine/training/predict/trained_net.h"
 #include "tools/command_line/devices.h"
 #include "tools/command_line/flag_values.h"
 #include "tools/command_line/flags.h"
@@ -17,9 +21,15 @@
 #include "tools/command_line/ranks.h"
 #include "tools/command_line/run_files.h"
 
-ABSL_FLAG(std::string, trainer, "", "Text file of the trainer, which names the net and the data.");
-ABSL_FLAG(std::string, weights, "",
-          "A run's folder (its newest checkpoint), a checkpoint's, or a safetensors file.");
+ABSL_FLAG(
+    std::string, run, "",
+    "A run's folder (its newest checkpoint), a checkpoint's, or a file that `export` wrote, with "
+    "the texts of its net and trainer.");
+ABSL_FLAG(std::string, trainer, "",
+          "In place of --run: text file of the trainer, which names the net and the data.");
+ABSL_FLAG(std::string, weights, "", "With --trainer: as --run, without the texts.");
+ABSL_FLAG(std::string, report, "",
+          "Folder to write, of a classifier: classes.csv, confusion.csv and .png, worst.csv.");
 ABSL_FLAG(std::string, set, "",
           "PATH=VALUE of a field of the trainer or, as net.PATH, of the net.  Repeatable.");
 ABSL_FLAG(std::string, precision, "",
@@ -44,7 +54,8 @@ namespace {
 constexpr char kUsage[] =
     "measures a trained net on the whole test set.\n"
     "\n"
-    "  evaluate --trainer=models/lenet/trainer.textproto --weights=runs/a\n"
+    "  evaluate --run=runs/a\n"
+    "  evaluate --run=runs/a --report=runs/a/report\n"
     "  mpirun -np 2 evaluate --trainer=... --weights=model.safetensors\n"
     "\n"
     "Prints `test loss TOTAL`, the sum of all losses times their weights, and a line\n"
@@ -52,54 +63,118 @@ constexpr char kUsage[] =
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {
-    {"Data and net", {"trainer", "weights", "set", "precision", "json"}},
+    {"Data and net", {"run", "trainer", "weights", "set", "precision"}},
+    {"Output", {"report", "json"}},
     {"Devices and memory",
      {"device", "threads", "data_threads", "device_memory", "host_memory", "page_folder"}},
     {"Ranks", {"ranks"}},
 };
 
-// folded: what `files` no longer holds of the net that the weights are of.
-absl::Status EvaluateFiles(const ConfigFiles& files, const std::vector<FoldedNorm>& folded,
-                           const std::string& weights_path, const PageStorage& pages,
-                           ProcessGroup& communication, const DeviceChoice& choice) {
-  const TrainerConfig& config = *files.trainer.message;
+// What is evaluated.
+struct Subject {
+  ConfigFiles files;  // without norms that are folded
+  Weights weights;
+  std::optional<Prediction> shares = {};  // of a report
+};
+
+absl::StatusOr<Subject> Read() {
+  std::vector<std::string> overrides = SplitSet(absl::GetFlag(FLAGS_set));
+  Spellings spellings;
+  if (const std::string precision = absl::GetFlag(FLAGS_precision); !precision.empty()) {
+    overrides.push_back(absl::StrCat("precision=", precision));
+    spellings[overrides.back()] = absl::StrCat("--precision=", precision);
+  }
+  const std::string run = absl::GetFlag(FLAGS_run), trainer = absl::GetFlag(FLAGS_trainer);
+  const int ranks = absl::GetFlag(FLAGS_ranks);
+  if (!run.empty() && !(trainer.empty() && absl::GetFlag(FLAGS_weights).empty())) {
+    return absl::InvalidArgumentError(
+        "--run has the texts and the weights; leave out --trainer "
+        "and --weights, or --run");
+  }
+  if (run.empty() && trainer.empty()) {
+    return absl::InvalidArgumentError("--run is missing, or --trainer and --weights; see --help");
+  }
+  Subject subject;
+  if (run.empty()) {
+    ASSIGN_OR_RETURN(subject.files, ReadFiles(trainer, overrides, /*device=*/"", spellings, ranks));
+    ASSIGN_OR_RETURN(subject.weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
+  } else {
+    ASSIGN_OR_RETURN(subject.weights, ReadWeights(run));
+    const Weights& weights = subject.weights;
+    ASSIGN_OR_RETURN(subject.files,
+                     FilesOfRun(weights.texts, weights.path, overrides, spellings, ranks));
+  }
+  Parsed<NetConfig>& net = subject.files.net;
+  ASSIGN_OR_RETURN(const std::vector<FoldedNorm> folded, FoldBatchNorms(net));
+  auto tensors = FoldTensors(folded, subject.weights.tensors);
+  if (!tensors.ok()) return Annotate(tensors.status(), subject.weights.path);
+  subject.weights.tensors = *std::move(tensors);
+  const TrainerConfig& config = *subject.files.trainer.message;
   if (!config.data().has_test() && !config.data().has_split()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(files.trainer.source->Where(config, "data"), ": has no test data"));
+        absl::StrCat(subject.files.trainer.source->Where(config, "data"), ": has no test data"));
   }
-  ASSIGN_OR_RETURN(auto weights, ReadWeights(weights_path));
-  auto tensors = FoldTensors(folded, weights.tensors);
-  if (!tensors.ok()) return Annotate(tensors.status(), weights.path);
-  weights.tensors = *std::move(tensors);
+  if (absl::GetFlag(FLAGS_report).empty()) return subject;
+  ASSIGN_OR_RETURN(subject.shares, AddClassShares(config.data().label_input(), net));
+  if (subject.shares) return subject;
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "--report: is of a net with softmax_cross_entropy of scores [N, classes] and input \"%s\"",
+      config.data().label_input()));
+}
+
+// Counts each sample's class and shares.
+class Reporter {
+ public:
+  Reporter(const Dataset& dataset, const std::string& label_input, const Fit& fit)
+      : dataset_(dataset), label_(ArrayOf(dataset, label_input)), names_(ClassNamesOf(fit)) {}
+
+  absl::Status Add(int64_t sample, const Tensor& shares) {
+    const auto classes = static_cast<size_t>(shares.elements());
+    if (!report_) {
+      for (size_t c = names_.size(); c < classes; ++c) names_.push_back(absl::StrCat(c));
+      names_.resize(classes);
+      constexpr int kTop = 5;
+      report_.emplace(names_, kTop);
+    }
+    ASSIGN_OR_RETURN(const Tensor label, dataset_.Read(sample, label_, memory_, std::nullopt));
+    const int64_t number = label.dtype == DType::kU8 ? *label.as<uint8_t>() : *label.as<int32_t>();
+    if (number < 0 || number >= shares.elements()) return absl::OkStatus();  // it is ignored
+    report_->Add(dataset_.Describe(sample), number, {shares.as<double>(), classes});
+    return absl::OkStatus();
+  }
+  const std::optional<ClassReport>& report() const { return report_; }
+
+ private:
+  const Dataset& dataset_;
+  const size_t label_;
+  std::vector<std::string> names_;
+  SampleMemory memory_;
+  std::optional<ClassReport> report_;
+};
+
+absl::Status EvaluateFiles(const Subject& subject, const PageStorage& pages,
+                           ProcessGroup& communication, const DeviceChoice& choice) {
+  const auto& [files, weights, shares] = subject;
+  const TrainerConfig& config = *files.trainer.message;
   ASSIGN_OR_RETURN(RunData data, OpenData(files.trainer, files.net, /*train=*/false, weights.fit));
   SetWorkers(absl::GetFlag(FLAGS_data_threads), choice.threads, data);
   const int64_t test_batch = TestBatchOf(config, *data.test);
-  auto plan = PlanModel(files.net, {.train = false,
-                                    .shape = ShapeOf(config, *files.net.message,
-                                                     communication.rank(), communication.size()),
-                                    .test_batch = test_batch,
-                                    .test_samples = TestSamplesOf(config, *data.test),
-                                    .feed = FeedOn(choice.device->kind(), data.feed),
-                                    .capacity_bytes = choice.device->capacity_bytes(),
-                                    .pages = {.planner = PlannerOn(choice.device->kind()),
-                                              .host_bytes = pages.host_bytes,
-                                              .folder = pages.folder},
-                                    .primitives = choice.primitives.get()});
-  if (absl::IsResourceExhausted(plan.status())) {
-    return absl::ResourceExhaustedError(absl::StrCat(plan.status().message(),
-                                                     "; lower test_batch, which is ", test_batch,
-                                                     " (--set test_batch=...)"));
-  }
-  RETURN_IF_ERROR(plan.status());
-  RETURN_IF_ERROR(Annotate(CheckLoad(*plan, weights.tensors, nullptr), weights.path));
-  ASSIGN_OR_RETURN(const auto stream, choice.device->NewStream());
-  ASSIGN_OR_RETURN(const auto model, Model::Create(*std::move(plan), *choice.device, *stream));
-  RETURN_IF_ERROR(Annotate(model->Load(*stream, weights.tensors, nullptr), weights.path));
-  ASSIGN_OR_RETURN(const std::string digest, model->Sha256OfWeights(*stream));
-  RETURN_IF_ERROR(communication.CheckEqual("the weights", digest));
-  const std::string unknown = model->Unknown(weights.tensors);
-  if (!unknown.empty() && communication.rank() == 0) {
-    const std::string text = absl::StrCat(weights.path, ": ", unknown);
+  ASSIGN_OR_RETURN(const TrainedNet trained,
+                   LoadTrained(files.net,
+                               {.train = false,
+                                .shape = ShapeOf(config, *files.net.message, communication.rank(),
+                                                 communication.size()),
+                                .test_batch = test_batch,
+                                .test_samples = TestSamplesOf(config, *data.test),
+                                .feed = FeedOn(choice.device->kind(), data.feed),
+                                .capacity_bytes = choice.device->capacity_bytes(),
+                                .pages = {.planner = PlannerOn(choice.device->kind()),
+                                          .host_bytes = pages.host_bytes,
+                                          .folder = pages.folder},
+                                .primitives = choice.primitives.get()},
+                               weights.tensors, weights.path, *choice.device, communication));
+  if (!trained.unknown.empty() && communication.rank() == 0) {
+    const std::string text = absl::StrCat(weights.path, ": ", trained.unknown);
     std::fprintf(stderr, "%s\n", Wrapped("warning: ", text).c_str());
   }
   if (communication.rank() == 0) {
@@ -107,8 +182,15 @@ absl::Status EvaluateFiles(const ConfigFiles& files, const std::vector<FoldedNor
       std::fprintf(stderr, "%s\n", Wrapped("", note).c_str());
     }
   }
-  ASSIGN_OR_RETURN(const TestResult result,
-                   Evaluate(*model, *data.test, *choice.device, *stream, communication, nullptr));
+  Reporter reporter(*data.test, config.data().label_input(), weights.fit);
+  const PredictionSink count = [&](int64_t sample, std::span<const Tensor> values) {
+    return reporter.Add(sample, values[0]);
+  };
+  const std::vector<Prediction> wanted(shares ? 1 : 0, shares.value_or(Prediction()));
+  ASSIGN_OR_RETURN(
+      const TestResult result,
+      Evaluate(*trained.model, *data.test, *choice.device, *trained.stream, communication, nullptr,
+               shares ? PredictionsTo(wanted, communication, count) : nullptr));
   const std::vector<Metric>& metrics = result.metrics;
   BadSamples bad(config.data().max_bad_samples());
   for (const std::string& fault : bad.New(result.faults)) {
@@ -125,6 +207,7 @@ absl::Status EvaluateFiles(const ConfigFiles& files, const std::vector<FoldedNor
   }
   RETURN_IF_ERROR(Annotate(CheckFiniteMetrics(metrics), "test"));
   if (communication.rank() != 0) return absl::OkStatus();
+  if (reporter.report()) RETURN_IF_ERROR(reporter.report()->Write(absl::GetFlag(FLAGS_report)));
   if (absl::GetFlag(FLAGS_json)) {
     nlohmann::ordered_json json = nlohmann::ordered_json::object();
     for (const auto& [name, value] : NamedValues(metrics)) json[name] = value;
@@ -141,27 +224,18 @@ absl::Status EvaluateFiles(const ConfigFiles& files, const std::vector<FoldedNor
     if (metric.undefined.empty()) continue;
     std::printf("test %s undefined: %s\n", metric.name.c_str(), metric.undefined.c_str());
   }
+  if (reporter.report()) std::fputs(reporter.report()->Text().c_str(), stdout);
   return absl::OkStatus();
 }
 
 int Main(int argc, char** argv) {
   LetWaitingThreadsSleep(argv);
   ParseFlags(argc, argv, kUsage, kGroups);
-  std::vector<std::string> overrides = SplitSet(absl::GetFlag(FLAGS_set));
-  Spellings spellings;
-  if (const std::string precision = absl::GetFlag(FLAGS_precision); !precision.empty()) {
-    overrides.push_back(absl::StrCat("precision=", precision));
-    spellings[overrides.back()] = absl::StrCat("--precision=", precision);
-  }
-  auto files = ReadFiles(absl::GetFlag(FLAGS_trainer), overrides, /*device=*/"", spellings,
-                         absl::GetFlag(FLAGS_ranks));
-  auto ranks = JoinRanks(files.ok() ? files->allreduce : AllreduceChoice{"auto"},
+  auto subject = Read();
+  auto ranks = JoinRanks(subject.ok() ? subject->files.allreduce : AllreduceChoice{"auto"},
                          absl::GetFlag(FLAGS_ranks));
   if (!ranks.ok()) Fail(nullptr, ranks.status());
-  if (!files.ok()) Fail(ranks->front().get(), files.status());
-  const auto folded = FoldBatchNorms(files->net);
-  if (!folded.ok()) Fail(ranks->front().get(), folded.status());
-  const std::string weights_path = absl::GetFlag(FLAGS_weights);
+  if (!subject.ok()) Fail(ranks->front().get(), subject.status());
   const auto pages = ParsePageStorage(absl::GetFlag(FLAGS_device), absl::GetFlag(FLAGS_host_memory),
                                       absl::GetFlag(FLAGS_page_folder), /*default_folder=*/".");
   if (!pages.ok()) Fail(ranks->front().get(), pages.status());
@@ -170,9 +244,9 @@ int Main(int argc, char** argv) {
                {.kind = absl::GetFlag(FLAGS_device),
                 .memory = absl::GetFlag(FLAGS_device_memory),
                 .threads = absl::GetFlag(FLAGS_threads),
-                .tf32 = files->trainer.message->tf32()},
+                .tf32 = subject->files.trainer.message->tf32()},
                [&](ProcessGroup& communication, const DeviceChoice& choice) {
-                 return EvaluateFiles(*files, *folded, weights_path, *pages, communication, choice);
+                 return EvaluateFiles(*subject, *pages, communication, choice);
                });
   return FinishOutput(status.ok() ? 0 : kExitFailed);
 }

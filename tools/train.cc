@@ -255,6 +255,7 @@ absl::StatusOr<TrainingOptions> OptionsOf(const ConfigFiles& files) {
       .weights_map = absl::GetFlag(FLAGS_weights_map),
       .net_text = files.net.message->DebugString(),
       .trainer_text = files.trainer.message->DebugString(),
+      .trainer_file = std::filesystem::absolute(files.trainer.source->file()).string(),
       .pages = {.planner = planner, .host_bytes = pages.host_bytes, .folder = pages.folder},
       .largest_batch = absl::GetFlag(FLAGS_batch) == "auto",
       .stop = &Signals().stop,

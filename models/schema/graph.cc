@@ -183,4 +183,16 @@ absl::StatusOr<NetGraph> BuildGraph(const Parsed<NetConfig>& net, LayerConfig::P
   return Builder(net, phase).Build();
 }
 
+void WriteInputs(const NetGraph& graph, NetConfig& net) {
+  std::map<std::string, const Node*> nodes;
+  for (const Node& node : graph.nodes) nodes.emplace(node.config->name(), &node);
+  for (LayerConfig& layer : *net.mutable_layer()) {
+    const auto found = nodes.find(layer.name());
+    if (found == nodes.end() || layer.input_size() > 0) continue;
+    const Source& source = found->second->inputs.front();
+    layer.add_input(source.is_net_input ? net.input(source.index).name()
+                                        : graph.nodes[source.index].config->name());
+  }
+}
+
 }  // namespace gyre

@@ -32,4 +32,7 @@ struct NetGraph {
 // the other phase, or with a malformed output number, and for a cycle (naming its layers).
 absl::StatusOr<NetGraph> BuildGraph(const Parsed<NetConfig>& net, LayerConfig::Phase phase);
 
+// Writes the inputs of layers that state none, so that layers between them may go.
+void WriteInputs(const NetGraph& graph, NetConfig& net);
+
 }  // namespace gyre

@@ -147,12 +147,22 @@ absl::string_view NameOf(absl::string_view program) {
 
 }  // namespace
 
-void ParseFlags(int argc, char** argv, absl::string_view usage,
-                const std::vector<FlagGroup>& groups) {
+std::vector<std::string> ParseFlags(int argc, char** argv, absl::string_view usage,
+                                    const std::vector<FlagGroup>& groups, bool takes_arguments) {
   PrepareProcess();
   const int rank = AnnouncedRank().rank;
+  std::vector<std::string> arguments;
   for (int i = 1; i < argc; ++i) {
     const absl::string_view argument = argv[i];
+    if (takes_arguments && argument == "--") {
+      arguments.insert(arguments.end(), argv + i + 1, argv + argc);
+      break;
+    }
+    // "-" alone is standard input.
+    if (takes_arguments && (argument == "-" || !absl::StartsWith(argument, "-"))) {
+      arguments.emplace_back(argument);
+      continue;
+    }
     if (argument == "--help" || argument == "-help" || argument == "-h") {
       if (rank == 0) std::fputs(HelpText(NameOf(argv[0]), usage, groups).c_str(), stdout);
       std::exit(FinishOutput(0));
@@ -170,6 +180,7 @@ void ParseFlags(int argc, char** argv, absl::string_view usage,
                  std::string(status.message()).c_str());
     std::exit(kExitUsage);
   }
+  return arguments;
 }
 
 }  // namespace gyre

@@ -68,26 +68,10 @@ absl::Status CheckSync(const DistributedConfig& config, const SourceMap& source)
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<ConfigFiles> ReadFiles(const std::string& trainer_path,
-                                      const std::vector<std::string>& overrides,
-                                      const std::string& device, const Spellings& spellings,
-                                      int ranks) {
-  if (trainer_path.empty()) {
-    return absl::InvalidArgumentError("--trainer is missing; see --help");
-  }
-  const SplitOverrides split = Split(overrides);
-  ConfigFiles files;
-  auto trainer = ParseTrainer(trainer_path, split.trainer, spellings);
-  if (!trainer.ok()) return AboutFile(trainer.status(), trainer_path, "--trainer");
-  files.trainer = *std::move(trainer);
+// Completes `files` by what its texts leave open, and checks how ranks exchange gradients.
+absl::StatusOr<ConfigFiles> Checked(ConfigFiles files, const std::string& device, int ranks) {
   TrainerConfig& config = *files.trainer.message;
   const SourceMap& source = *files.trainer.source;
-  const std::string net_path = RelativeTo(trainer_path, config.net());
-  auto net = ParseNet(net_path, split.net, spellings);
-  if (!net.ok()) return AboutFile(net.status(), net_path, source.Where(config, "net") + ": net");
-  files.net = *std::move(net);
   // Who leaves the choice open has the one that can do what else is wanted.
   if (config.distributed().wire() != DistributedConfig::F32 &&
       config.distributed().sync() == DistributedConfig::ALLREDUCE &&
@@ -135,7 +119,7 @@ absl::StatusOr<ConfigFiles> ReadFiles(const std::string& trainer_path,
     RETURN_IF_ERROR(Annotate(halves, source.Where(config.distributed(), "shard_optimizer")));
   }
   if (config.distributed().has_calibration()) {
-    const std::string path = RelativeTo(trainer_path, config.distributed().calibration());
+    const std::string path = RelativeTo(source.file(), config.distributed().calibration());
     const auto text = ReadText(path);
     absl::Status status = text.status();
     if (status.ok()) {
@@ -145,6 +129,47 @@ absl::StatusOr<ConfigFiles> ReadFiles(const std::string& trainer_path,
     RETURN_IF_ERROR(Annotate(status, source.Where(config.distributed(), "calibration")));
   }
   return files;
+}
+
+}  // namespace
+
+absl::StatusOr<ConfigFiles> ReadFiles(const std::string& trainer_path,
+                                      const std::vector<std::string>& overrides,
+                                      const std::string& device, const Spellings& spellings,
+                                      int ranks) {
+  if (trainer_path.empty()) {
+    return absl::InvalidArgumentError("--trainer is missing; see --help");
+  }
+  const SplitOverrides split = Split(overrides);
+  ConfigFiles files;
+  auto trainer = ParseTrainer(trainer_path, split.trainer, spellings);
+  if (!trainer.ok()) return AboutFile(trainer.status(), trainer_path, "--trainer");
+  files.trainer = *std::move(trainer);
+  const TrainerConfig& config = *files.trainer.message;
+  const std::string net_path = RelativeTo(trainer_path, config.net());
+  auto net = ParseNet(net_path, split.net, spellings);
+  if (!net.ok()) {
+    return AboutFile(net.status(), net_path, files.trainer.source->Where(config, "net") + ": net");
+  }
+  files.net = *std::move(net);
+  return Checked(std::move(files), device, ranks);
+}
+
+absl::StatusOr<ConfigFiles> FilesOfRun(const RunTexts& texts, const std::string& path,
+                                       const std::vector<std::string>& overrides,
+                                       const Spellings& spellings, int ranks) {
+  if (texts.net.empty() || texts.trainer.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": has no texts of a net and its trainer; give --trainer"));
+  }
+  const SplitOverrides split = Split(overrides);
+  ConfigFiles files;
+  ASSIGN_OR_RETURN(
+      files.trainer,
+      ParseTrainerText(texts.trainer, texts.trainer_file.empty() ? path : texts.trainer_file,
+                       split.trainer, spellings));
+  ASSIGN_OR_RETURN(files.net, ParseNetText(texts.net, path, split.net, spellings));
+  return Checked(std::move(files), /*device=*/"", ranks);
 }
 
 }  // namespace gyre

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "distributed/process_group.h"
+#include "engine/training/model/weights.h"
 #include "models/schema/parse.h"
 
 namespace gyre {
@@ -22,5 +23,11 @@ absl::StatusOr<ConfigFiles> ReadFiles(const std::string& trainer_path,
                                       const std::vector<std::string>& overrides,
                                       const std::string& device, const Spellings& spellings,
                                       int ranks);
+
+// The same of the texts that weights were trained by.  `path` is where they are from.
+// Errors: also InvalidArgument if they are empty.
+absl::StatusOr<ConfigFiles> FilesOfRun(const RunTexts& texts, const std::string& path,
+                                       const std::vector<std::string>& overrides,
+                                       const Spellings& spellings, int ranks);
 
 }  // namespace gyre

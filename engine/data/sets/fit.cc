@@ -28,8 +28,12 @@ std::string FirstDifference(const std::string& name, const std::string& expected
 }  // namespace
 
 std::vector<std::string> ClassNamesOf(const Fit& fit) {
-  if (const auto names = fit.find("classes.txt"); names != fit.end()) {
+  if (const auto names = fit.find(kClassesFile); names != fit.end()) {
     return absl::StrSplit(names->second, '\n', absl::SkipEmpty());
+  }
+  if (const auto text = fit.find(kVocabularyFile); text != fit.end()) {
+    const absl::StatusOr<Vocabulary> vocabulary = Vocabulary::Parse(text->second);
+    return vocabulary.ok() ? vocabulary->classes() : std::vector<std::string>();
   }
   const auto text = fit.find(kTableFile);
   if (text == fit.end()) return {};

@@ -24,8 +24,7 @@ namespace fs = std::filesystem;
 
 // The text of a fit.  Labels beside others have one of their own.
 std::string ClassesFile(const SeriesSource& source) {
-  return source.beside ? absl::StrCat("classes_", source.data.label_input(), ".txt")
-                       : "classes.txt";
+  return source.beside ? absl::StrCat("classes_", source.data.label_input(), ".txt") : kClassesFile;
 }
 
 class ImageDataset : public Dataset {
@@ -158,8 +157,10 @@ struct WantedLabels {
 };
 absl::StatusOr<WantedLabels> WantedLabelsOf(const SeriesSource& source, const PictureInput& input) {
   WantedLabels wanted;
-  if (source.data.label_input().empty()) return wanted;
   const bool own = source.data.train().images().has_label();
+  // A net that predicts, or rebuilds its input, takes none.
+  const std::string& input_name = source.data.label_input();
+  if (input_name.empty() || (!own && source.Input(input_name) == nullptr)) return wanted;
   ASSIGN_OR_RETURN(const NetInput* net, FedInputOf(source, source.data.label_input(),
                                                    own ? "images.label" : "data.label_input"));
   wanted.kind = PictureLabels::kClass;

@@ -121,6 +121,11 @@ absl::Status CheckFiles(const std::string& list, std::string_view text, const Pi
 
 }  // namespace
 
+bool IsPictureName(const std::string& path) {
+  const std::string ending = absl::AsciiStrToLower(fs::path(path).extension().string());
+  return std::ranges::find(Endings(), ending) != Endings().end();
+}
+
 std::string PictureIndex::PathOf(int64_t picture) const {
   return (fs::path(folder) / paths[picture]).string();
 }
@@ -174,9 +179,11 @@ absl::StatusOr<PictureIndex> ReadPictureList(const std::string& list, PictureLab
     const auto invalid = [&](const std::string& what) {
       return absl::InvalidArgumentError(absl::StrCat(list, ":", number, ": ", what));
     };
-    if (columns != count + 1 || line.starts_with('\t')) {
+    // Without labels the columns behind a path say nothing.
+    const bool wrong = labels != PictureLabels::kNone && columns != count + 1;
+    if (wrong || line.starts_with('\t')) {
       return invalid(absl::StrFormat("expected PATH%s, got %d column%s; a TAB divides columns",
-                                     count == 0   ? " alone"
+                                     count == 0   ? ""
                                      : count == 1 ? " TAB LABEL"
                                                   : absl::StrCat(" and ", count, " labels"),
                                      columns, columns == 1 ? "" : "s"));

@@ -56,10 +56,13 @@ struct PictureIndex {
 // pictures, or a class whose name has several lines.
 absl::StatusOr<PictureIndex> ReadPictureFolder(const std::string& folder);
 
-// Reads lines PATH TAB LABEL, with `count` labels each, 0 for kNone.  Paths are absolute or
-// relative to the list's folder.  Blank lines are left out, and blanks around a label. Errors,
-// with the line: InvalidArgument for a line of other columns, or a label that is no number.
-// NotFound for files that are not there: the number of them, and the first ones.
+// Whether a file's name ends as a picture's, in capitals or not.
+bool IsPictureName(const std::string& path);
+
+// Reads lines PATH TAB LABEL, with `count` labels each.  For kNone only the path is read.  Paths
+// are absolute or relative to the list's folder.  Blank lines are left out, and blanks around a
+// label. Errors, with the line: InvalidArgument for a line of other columns, or a label that is no
+// number. NotFound for files that are not there: the number of them, and the first ones.
 absl::StatusOr<PictureIndex> ReadPictureList(const std::string& list, PictureLabels labels,
                                              int64_t count);
 

@@ -50,6 +50,8 @@ absl::StatusOr<std::string> FitFor(const SeriesSource& source, const std::string
                                    const std::string& file,
                                    const std::function<absl::StatusOr<std::string>()>& make);
 
+// The classes of pictures in a fit.
+inline constexpr char kClassesFile[] = "classes.txt";
 // A vocabulary's name in a fit.
 inline constexpr char kVocabularyFile[] = "vocabulary.txt";
 // A table's.

@@ -157,4 +157,20 @@ absl::StatusOr<NpyHeader> ParseNpyHeader(std::string_view literal) {
   return header;
 }
 
+std::string NpyBeginning(const Shape& shape, DType dtype) {
+  std::string extents;
+  for (int64_t extent : shape.dims()) absl::StrAppend(&extents, extent, ", ");
+  if (shape.rank() > 1) extents.resize(extents.size() - 2);  // (3, 4), but (3, ) and ()
+  std::string header = absl::StrCat("{'descr': '", std::string(NumpyTypeOf(dtype)),
+                                    "', 'fortran_order': False, 'shape': (", extents, "), }");
+  constexpr size_t kPreambleBytes = 10;  // magic, version, length
+  header.append(63 - (kPreambleBytes + header.size()) % 64, ' ');
+  header += '\n';
+  // At most six extents of 19 digits: far below the 65535 bytes of format 1.0.
+  std::string preamble("\x93NUMPY\1\0", 8);
+  preamble += static_cast<char>(header.size() & 0xff);
+  preamble += static_cast<char>(header.size() >> 8);
+  return preamble + header;
+}
+
 }  // namespace gyre

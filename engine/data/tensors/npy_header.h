@@ -1,13 +1,15 @@
-// npy_header.h: numpy's names of types, and a parser of a .npy file's header, a Python literal.  It
-// is strict, and takes time of the header's length.
+// npy_header.h: numpy's names of types, and a .npy file's header, a Python literal.  Its parser is
+// strict, and takes time of the header's length.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/runtime/dtype.h"
+#include "engine/runtime/shape.h"
 
 namespace gyre {
 
@@ -25,5 +27,9 @@ struct NpyHeader {
 // i4, i8, f2, f4 and f8, and Fortran order of two or more axes longer than 1.  Without file name.
 // Source: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
 absl::StatusOr<NpyHeader> ParseNpyHeader(std::string_view literal);
+
+// Everything of a .npy file of format 1.0 before the elements, which then start at a multiple of 64
+// bytes.  Precondition: NumpyTypeOf(dtype) is not empty.
+std::string NpyBeginning(const Shape& shape, DType dtype);
 
 }  // namespace gyre

@@ -24,23 +24,6 @@ constexpr zip_uint16_t kZipTime = 0;
 // The record that ends an archive, alone: an archive without entries, which libzip does not write.
 constexpr std::string_view kEmptyArchive("PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 22);
 
-// Everything of a .npy file before the elements, which then start at a multiple of 64 bytes.
-std::string HeaderOf(const Tensor& tensor) {
-  std::string shape;
-  for (int64_t extent : tensor.shape.dims()) absl::StrAppend(&shape, extent, ", ");
-  if (tensor.shape.rank() > 1) shape.resize(shape.size() - 2);  // (3, 4), but (3, ) and ()
-  std::string header = absl::StrCat("{'descr': '", std::string(NumpyTypeOf(tensor.dtype)),
-                                    "', 'fortran_order': False, 'shape': (", shape, "), }");
-  constexpr size_t kPreambleBytes = 10;  // magic, version, length
-  header.append(63 - (kPreambleBytes + header.size()) % 64, ' ');
-  header += '\n';
-  // At most six extents of 19 digits: far below the 65535 bytes of format 1.0.
-  std::string preamble("\x93NUMPY\1\0", 8);
-  preamble += static_cast<char>(header.size() & 0xff);
-  preamble += static_cast<char>(header.size() >> 8);
-  return preamble + header;
-}
-
 struct FreeSource {
   void operator()(zip_source_t* source) const { zip_source_free(source); }
 };
@@ -82,7 +65,7 @@ absl::StatusOr<Source> BuildArchive(const std::string& path,
   zip_source_keep(memory.get());  // the archive took the reference that `memory` still frees
 
   for (const NamedTensor* tensor : tensors) {
-    headers.push_back(HeaderOf(tensor->tensor));
+    headers.push_back(NpyBeginning(tensor->tensor.shape, tensor->tensor.dtype));
     RETURN_IF_ERROR(AddTensor(path, *tensor, headers.back(), archive.get()));
   }
   if (zip_close(archive.get()) != 0) {

@@ -180,10 +180,19 @@ std::vector<std::vector<AlarmStep>> SequencesOf(std::span<const double> records,
   return sequences;
 }
 
+namespace {
+
+// A layer `record` is for a program that predicts.
+bool MakesMetric(const NetNode& node) {
+  return node.spec.records >= 0 && !node.config->has_record();
+}
+
+}  // namespace
+
 int64_t RecordBytes(const NetSpec& net, int64_t samples) {
   int64_t bytes = 0;
   for (const NetNode& node : net.nodes) {
-    if (node.spec.records < 0) continue;
+    if (!MakesMetric(node)) continue;
     const Shape& shape = node.spec.states[node.spec.records].shape;
     bytes += samples * shape.elements(1, shape.rank()) * static_cast<int64_t>(sizeof(double));
   }
@@ -193,7 +202,7 @@ int64_t RecordBytes(const NetSpec& net, int64_t samples) {
 TestRecords::TestRecords(const NetSpec& net, int64_t samples) : net_(net) {
   for (size_t n = 0; n < net.nodes.size(); ++n) {
     const LayerSpec& spec = net.nodes[n].spec;
-    if (spec.records < 0) continue;
+    if (!MakesMetric(net.nodes[n])) continue;
     const Shape& shape = spec.states[spec.records].shape;
     nodes_.push_back(
         {.node = static_cast<int>(n), .steps = shape[1], .columns = shape[2], .values = {}});
@@ -202,7 +211,9 @@ TestRecords::TestRecords(const NetSpec& net, int64_t samples) : net_(net) {
 }
 
 void TestRecords::Put(int node, int64_t first, const Tensor& records) {
-  OfNode& of = *std::ranges::find(nodes_, node, &OfNode::node);
+  const auto found = std::ranges::find(nodes_, node, &OfNode::node);
+  if (found == nodes_.end()) return;
+  OfNode& of = *found;
   std::copy_n(records.as<double>(), records.elements(),
               of.values.begin() + first * of.steps * of.columns);
 }

@@ -125,25 +125,15 @@ absl::StatusOr<std::vector<FoldedNorm>> FoldBatchNorms(Parsed<NetConfig>& net) {
     gone.insert(norm.name());
   }
   if (folded.empty()) return folded;
-  // Every layer says what it reads, since a layer without `input` reads the one above.
+  WriteInputs(graph, *net.message);
   std::map<std::string, LayerConfig*> layers;
   for (LayerConfig& layer : *net.message->mutable_layer()) layers[layer.name()] = &layer;
   for (const Node& node : graph.nodes) {
     LayerConfig& layer = *layers.at(node.config->name());
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const Source& source = node.inputs[i];
-      if (source.is_net_input) {
-        if (layer.input_size() == 0) layer.add_input(net.message->input(source.index).name());
-        continue;
-      }
-      const LayerConfig* folded_into = ahead[source.index];
-      const std::string& from =
-          (folded_into != nullptr ? folded_into : graph.nodes[source.index].config)->name();
-      if (layer.input_size() == 0) {
-        layer.add_input(from);
-      } else if (folded_into != nullptr) {
-        layer.set_input(static_cast<int>(i), from);
-      }
+      if (source.is_net_input || ahead[source.index] == nullptr) continue;
+      layer.set_input(static_cast<int>(i), ahead[source.index]->name());
     }
   }
   for (const FoldedNorm& fold : folded) {

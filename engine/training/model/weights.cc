@@ -11,7 +11,8 @@
 namespace gyre {
 namespace {
 
-constexpr char kFitPrefix[] = "gyre.fit.";  // of a key of metadata.  A text's name follows
+// Keys of metadata.  A fit's is followed by the name of a text.
+constexpr char kFitPrefix[] = "gyre.fit.", kNet[] = "gyre.net", kTrainer[] = "gyre.trainer";
 
 Fit FitOfMetadata(const std::map<std::string, std::string>& metadata) {
   Fit fit;
@@ -22,8 +23,20 @@ Fit FitOfMetadata(const std::map<std::string, std::string>& metadata) {
   return fit;
 }
 
+RunTexts TextsOfMetadata(const std::map<std::string, std::string>& metadata) {
+  const auto text = [&](const char* key) {
+    const auto found = metadata.find(key);
+    return found == metadata.end() ? "" : found->second;
+  };
+  return {text(kNet), text(kTrainer), ""};
+}
+
 Weights Of(Checkpoint checkpoint) {
-  return {checkpoint.path, std::move(checkpoint.weights), FitOf(checkpoint.state)};
+  const CheckpointState& state = checkpoint.state;
+  return {checkpoint.path,
+          std::move(checkpoint.weights),
+          FitOf(state),
+          {state.net(), state.trainer(), state.trainer_file()}};
 }
 
 }  // namespace
@@ -35,7 +48,8 @@ absl::StatusOr<Weights> ReadWeights(const std::string& where) {
     auto tensors = TensorFile::Read(where);
     if (!tensors.ok()) return Annotate(tensors.status(), "--weights");
     Fit fit = FitOfMetadata(tensors->metadata());
-    return Weights{where, *std::move(tensors), std::move(fit)};
+    RunTexts texts = TextsOfMetadata(tensors->metadata());
+    return Weights{where, *std::move(tensors), std::move(fit), std::move(texts)};
   }
   const std::string checkpoints = where + "/checkpoints";
   if (!std::filesystem::is_directory(checkpoints, ignored)) {
@@ -74,9 +88,11 @@ Fit ReadFit(const std::string& where) {
   return {};
 }
 
-std::map<std::string, std::string> MetadataOf(const Fit& fit) {
+std::map<std::string, std::string> MetadataOf(const Weights& weights) {
   std::map<std::string, std::string> metadata;
-  for (const auto& [name, text] : fit) metadata[kFitPrefix + name] = text;
+  for (const auto& [name, text] : weights.fit) metadata[kFitPrefix + name] = text;
+  if (!weights.texts.net.empty()) metadata[kNet] = weights.texts.net;
+  if (!weights.texts.trainer.empty()) metadata[kTrainer] = weights.texts.trainer;
   return metadata;
 }
 

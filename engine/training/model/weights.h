@@ -9,10 +9,17 @@
 
 namespace gyre {
 
+// The texts that weights were trained by, as parsed.  Empty where a file does not have them.
+struct RunTexts {
+  std::string net, trainer;
+  std::string trainer_file;  // where it was, from which its paths count
+};
+
 struct Weights {
   std::string path;  // what was read: a file or a checkpoint's folder
   TensorFile tensors;
   Fit fit = {};  // of the training data
+  RunTexts texts = {};
 };
 
 // Reads a safetensors file, a checkpoint's folder, or a run's folder with its newest whole one.
@@ -23,7 +30,8 @@ absl::StatusOr<Weights> ReadWeights(const std::string& where);
 // ReadWeights says why.
 Fit ReadFit(const std::string& where);
 
-// A fit as metadata of a safetensors file, from which ReadWeights takes it.
-std::map<std::string, std::string> MetadataOf(const Fit& fit);
+// Fit and texts as metadata of a safetensors file, from which ReadWeights takes them.  The place of
+// the trainer's file is left out.
+std::map<std::string, std::string> MetadataOf(const Weights& weights);
 
 }  // namespace gyre

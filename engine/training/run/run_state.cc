@@ -213,6 +213,7 @@ CheckpointState RunState::State() const {
   state.set_total_steps(total_steps_);
   state.set_net(options_.net_text);
   state.set_trainer(options_.trainer_text);
+  state.set_trainer_file(options_.trainer_file);
   state.mutable_choices()->insert(options_.choices.begin(), options_.choices.end());
   if (loss_scale) {
     CheckpointState::LossScale& saved = *state.mutable_loss_scale();

@@ -18,6 +18,7 @@ struct TrainingOptions {
   std::string weights;      // "", or initial weights for ReadWeights
   std::string weights_map;  // for MatchWeights
   std::string net_text, trainer_text;                     // as parsed, for checkpoints
+  std::string trainer_file = {};                          // its path, for checkpoints
   std::map<std::string, std::string> choices = {};        // they change bits: threads, ranks, ...
   std::map<std::string, std::string> older_choices = {};  // some, as in older checkpoints
   PagingOptions pages = {};

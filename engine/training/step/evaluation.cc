@@ -79,11 +79,10 @@ namespace {
 
 constexpr int kBatchesAhead = 3;
 
-// Runs `net` over `batches` batches of a data set from position `first` on, adding to `result`.
-absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t batches,
-                          const Dataset& dataset, Device& device, Stream& stream,
-                          ProcessGroup& communication, const std::function<void(int64_t)>& progress,
-                          TestResult& result, TestRecords& records) {
+// Runs `net` over `batches` batches of a data set from position `first` on.
+absl::Status RunTestOf(const Net& net, Pager* pager, int64_t first, int64_t batches,
+                       const Dataset& dataset, Device& device, Stream& stream,
+                       ProcessGroup& communication, const TestSink& sink) {
   ASSIGN_OR_RETURN(const auto loader, NewLoader(dataset, /*train=*/false, net.plan().spec.shape,
                                                 net.plan().feed, first, kBatchesAhead, device));
   ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
@@ -108,13 +107,8 @@ absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t b
     RETURN_IF_ERROR(enter(net.At(static_cast<int>(trace.trace.steps.size()))));
     RETURN_IF_ERROR(stream.Synchronize());
     RETURN_IF_ERROR(Annotate(buffer.CheckFault(batch), "test data"));
+    RETURN_IF_ERROR(sink({net, buffer, batch, first + b * net.plan().spec.shape.global}));
     loader->Release(batch);
-    AddSums(buffer.metrics().as<double>(), result.metrics);
-    for (const Batch::FaultySample& fault : batch.faults) result.faults.push_back(fault.message);
-    for (int n = 0; n < static_cast<int>(net.plan().spec.nodes.size()); ++n) {
-      if (const Tensor of_node = buffer.records(n)) records.Put(n, batch.first_position, of_node);
-    }
-    if (progress) progress(first + (b + 1) * net.plan().spec.shape.global);
   }
   // The next net's pages share this net's memory.
   return pager == nullptr ? absl::OkStatus() : pager->BringHome(stream);
@@ -140,25 +134,50 @@ absl::Status ShareBuffers(const Model& model, Device& device, Stream& stream,
 
 }  // namespace
 
-absl::StatusOr<TestResult> Evaluate(const Model& model, const Dataset& dataset, Device& device,
-                                    Stream& stream, ProcessGroup& communication,
-                                    const std::function<void(int64_t)>& progress) {
+absl::Status RunTest(const Model& model, const Dataset& dataset, Device& device, Stream& stream,
+                     ProcessGroup& communication, const TestSink& sink) {
   RETURN_IF_ERROR(model.BringHome(stream));
   // Batches arrive on another stream, in memory that training used.
   RETURN_IF_ERROR(stream.Synchronize());
   RETURN_IF_ERROR(ShareBuffers(model, device, stream, communication));
-  const NetSpec& spec = model.test().front()->plan().spec;
-  TestResult result{.metrics = MetricsOf(spec)};
-  TestRecords records(spec, model.plan().options.test_samples);
   int64_t position = 0;
   for (size_t n = 0; n < model.test().size(); ++n) {
     const auto& net = model.test()[n];
     const int64_t batch = net->plan().spec.shape.global;
     const int64_t batches = (model.plan().options.test_samples - position) / batch;
-    RETURN_IF_ERROR(EvaluateWith(*net, model.test_pager(n), position, batches, dataset, device,
-                                 stream, communication, progress, result, records));
-    records.EndRun(batch, batches);
+    RETURN_IF_ERROR(RunTestOf(*net, model.test_pager(n), position, batches, dataset, device, stream,
+                              communication, sink));
     position += batches * batch;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TestResult> Evaluate(const Model& model, const Dataset& dataset, Device& device,
+                                    Stream& stream, ProcessGroup& communication,
+                                    const std::function<void(int64_t)>& progress,
+                                    const TestSink& also) {
+  const NetSpec& spec = model.test().front()->plan().spec;
+  TestResult result{.metrics = MetricsOf(spec)};
+  TestRecords records(spec, model.plan().options.test_samples);
+  RETURN_IF_ERROR(
+      RunTest(model, dataset, device, stream, communication, [&](const TestedBatch& tested) {
+        AddSums(tested.results.metrics().as<double>(), result.metrics);
+        for (const Batch::FaultySample& fault : tested.batch.faults) {
+          result.faults.push_back(fault.message);
+        }
+        const NetSpec& net = tested.net.plan().spec;
+        for (int n = 0; n < static_cast<int>(net.nodes.size()); ++n) {
+          const Tensor of_node = tested.results.records(n);
+          if (of_node) records.Put(n, tested.batch.first_position, of_node);
+        }
+        if (progress) progress(tested.first + net.shape.global);
+        return also ? also(tested) : absl::OkStatus();
+      }));
+  int64_t left = model.plan().options.test_samples;
+  for (const auto& net : model.test()) {
+    const int64_t batch = net->plan().spec.shape.global;
+    records.EndRun(batch, left / batch);
+    left %= batch;
   }
   std::vector<double> sums;
   for (const Metric& m : result.metrics) sums.insert(sums.end(), {m.sum, m.count});

@@ -10,6 +10,7 @@
 #include "engine/training/feed/data_feed.h"
 #include "engine/training/metrics/metrics.h"
 #include "engine/training/model/model.h"
+#include "engine/training/step/step_buffer.h"
 
 namespace gyre {
 
@@ -25,10 +26,25 @@ struct TestResult {
   std::vector<std::string> faults = {};  // of this rank's: a message each
 };
 
-// Runs the model's testing nets over the whole data set, each rank over its share.  All ranks get
-// the same, but for `faults`.  Calls `progress`, unless null, with the number of samples done.
+// What a test's batch leaves on this rank.
+struct TestedBatch {
+  const Net& net;
+  const StepBuffer& results;
+  const Batch& batch;  // this rank's share
+  int64_t first = 0;   // position of the first sample over all ranks
+};
+using TestSink = std::function<absl::Status(const TestedBatch&)>;
+
+// Runs the model's testing nets over the whole data set, each rank over its share, and calls `sink`
+// with each batch in turn.  Errors: those of reading data, of layers, and the sink's.
+absl::Status RunTest(const Model& model, const Dataset& dataset, Device& device, Stream& stream,
+                     ProcessGroup& communication, const TestSink& sink);
+
+// Tests, summed over ranks.  All ranks get the same, but for `faults`.  Calls `progress`, unless
+// null, with the number of samples done, and `also`, unless null, with each batch.
 absl::StatusOr<TestResult> Evaluate(const Model& model, const Dataset& dataset, Device& device,
                                     Stream& stream, ProcessGroup& communication,
-                                    const std::function<void(int64_t)>& progress);
+                                    const std::function<void(int64_t)>& progress,
+                                    const TestSink& also = nullptr);
 
 }  // namespace gyre

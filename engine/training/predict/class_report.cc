@@ -1,0 +1,151 @@
+#include "engine/training/predict/class_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/data/files/atomic_file.h"
+#include "engine/data/pictures/encode.h"
+#include "engine/data/tensors/csv_cell.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+double Share(int64_t part, int64_t all) {
+  return all == 0 ? 0 : static_cast<double>(part) / static_cast<double>(all);
+}
+
+absl::Status WriteText(const std::string& path, const std::string& text) {
+  return WriteFileAtomically(path, [&](const FileSink& sink) { return sink(text); });
+}
+
+}  // namespace
+
+ClassReport::ClassReport(std::vector<std::string> names, int top)
+    : confusion_(names.size() * names.size()), top_(top) {
+  for (std::string& name : names) classes_.push_back({.name = std::move(name)});
+}
+
+void ClassReport::Add(const std::string& sample, int64_t label, std::span<const double> shares) {
+  GYRE_CHECK(shares.size() == classes_.size() && label >= 0 &&
+             label < static_cast<int64_t>(shares.size()));
+  const auto own = static_cast<size_t>(label);
+  const auto best = static_cast<size_t>(std::ranges::max_element(shares) - shares.begin());
+  int64_t ahead = 0;  // classes that are likelier
+  for (size_t c = 0; c < shares.size(); ++c) {
+    ahead += shares[c] > shares[own] || (shares[c] == shares[own] && c < own);
+  }
+  ++samples_;
+  ClassCounts& counts = classes_[own];
+  ++counts.samples;
+  counts.correct += best == own;
+  counts.in_top += ahead < top_;
+  ++classes_[best].predicted;
+  ++confusion_[own * classes_.size() + best];
+  const double loss = -std::log(shares[own]);
+  const auto costlier = [](const Costly& a, const Costly& b) { return a.loss > b.loss; };
+  if (worst_.size() == kWorst && loss <= worst_.front().loss) return;
+  worst_.push_back({loss, sample, own, best, shares[own]});
+  std::ranges::push_heap(worst_, costlier);
+  if (worst_.size() <= kWorst) return;
+  std::ranges::pop_heap(worst_, costlier);
+  worst_.pop_back();
+}
+
+std::string ClassReport::Text() const {
+  int64_t correct = 0, in_top = 0;
+  for (const ClassCounts& counts : classes_) {
+    correct += counts.correct;
+    in_top += counts.in_top;
+  }
+  std::string text = absl::StrFormat("top-1 %.4f\n", Share(correct, samples_));
+  if (static_cast<int>(classes_.size()) > top_) {
+    absl::StrAppendFormat(&text, "top-%d %.4f\n", top_, Share(in_top, samples_));
+  }
+  constexpr size_t kMost = 20, kWidth = 24;
+  std::vector<const ClassCounts*> order;
+  for (const ClassCounts& counts : classes_) order.push_back(&counts);
+  std::ranges::stable_sort(order, {}, [](const ClassCounts* counts) {
+    return counts->samples == 0 ? 2 : Share(counts->correct, counts->samples);
+  });
+  absl::StrAppendFormat(&text, "%-*s %8s %8s %9s\n", kWidth, "class", "samples", "right",
+                        "precision");
+  for (size_t i = 0; i < std::min(kMost, order.size()); ++i) {
+    const ClassCounts& counts = *order[i];
+    absl::StrAppendFormat(&text, "%-*s %8d %8.4f %9.4f\n", kWidth, counts.name, counts.samples,
+                          Share(counts.correct, counts.samples),
+                          Share(counts.correct, counts.predicted));
+  }
+  if (order.size() > kMost) {
+    absl::StrAppendFormat(&text, "... and %d classes of which more is right\n",
+                          order.size() - kMost);
+  }
+  std::vector<size_t> pairs;
+  for (size_t pair = 0; pair < confusion_.size(); ++pair) {
+    if (pair % (classes_.size() + 1) != 0 && confusion_[pair] > 0) pairs.push_back(pair);
+  }
+  constexpr size_t kPairs = 5;
+  const size_t told = std::min(kPairs, pairs.size());
+  std::ranges::partial_sort(
+      pairs, pairs.begin() + static_cast<std::ptrdiff_t>(told), [this](size_t a, size_t b) {
+        return confusion_[a] != confusion_[b] ? confusion_[a] > confusion_[b] : a < b;
+      });
+  for (size_t i = 0; i < told; ++i) {
+    const size_t label = pairs[i] / classes_.size(), predicted = pairs[i] % classes_.size();
+    absl::StrAppendFormat(&text, "%d of %s taken for %s\n", confusion_[pairs[i]],
+                          classes_[label].name, classes_[predicted].name);
+  }
+  return text;
+}
+
+absl::Status ClassReport::Write(const std::string& folder) const {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return absl::ErrnoToStatus(error.value(), folder);
+  const size_t count = classes_.size();
+  std::string classes = absl::StrCat("class,samples,right,in_top_", top_, ",predicted\n");
+  std::string confusion = "label";
+  for (const ClassCounts& counts : classes_) {
+    absl::StrAppend(&classes, CsvCell(counts.name), ",", counts.samples, ",", counts.correct, ",",
+                    counts.in_top, ",", counts.predicted, "\n");
+    absl::StrAppend(&confusion, ",", CsvCell(counts.name));
+  }
+  confusion += "\n";
+  for (size_t label = 0; label < count; ++label) {
+    confusion += CsvCell(classes_[label].name);
+    for (size_t c = 0; c < count; ++c) absl::StrAppend(&confusion, ",", confused(label, c));
+    confusion += "\n";
+  }
+  std::vector<Costly> worst = worst_;
+  std::ranges::sort(worst, std::greater(), &Costly::loss);
+  std::string costly = "sample,label,predicted,share_of_label,loss\n";
+  for (const Costly& of : worst) {
+    absl::StrAppendFormat(&costly, "%s,%s,%s,%.6g,%.6g\n", CsvCell(of.sample),
+                          CsvCell(classes_[of.label].name), CsvCell(classes_[of.predicted].name),
+                          of.share, of.loss);
+  }
+  // A cell a pair, a row a label, darker for a larger share of the row.
+  constexpr size_t kSide = 1000, kMostCell = 40;
+  const size_t cell = std::clamp<size_t>(kSide / std::max<size_t>(count, 1), 1, kMostCell);
+  const size_t side = cell * count;
+  std::vector<uint8_t> pixels(side * side);
+  for (size_t y = 0; y < side; ++y) {
+    const size_t label = y / cell;
+    for (size_t x = 0; x < side; ++x) {
+      const double share = Share(confused(label, x / cell), classes_[label].samples);
+      pixels[y * side + x] = static_cast<uint8_t>(std::lround(255 * (1 - share)));
+    }
+  }
+  const auto extent = static_cast<int64_t>(side);
+  ASSIGN_OR_RETURN(const std::string png, PngOf({extent, extent, 1, pixels.data()}));
+  RETURN_IF_ERROR(WriteText(folder + "/classes.csv", classes));
+  RETURN_IF_ERROR(WriteText(folder + "/confusion.csv", confusion));
+  RETURN_IF_ERROR(WriteText(folder + "/worst.csv", costly));
+  return WriteText(folder + "/confusion.png", png);
+}
+
+}  // namespace gyre

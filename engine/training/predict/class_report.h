@@ -1,0 +1,61 @@
+// class_report.h: how a classifier errs, class by class.  Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace gyre {
+
+struct ClassCounts {
+  std::string name;
+  int64_t samples = 0;    // of the class
+  int64_t correct = 0;    // of these, those that it is the likeliest class of
+  int64_t in_top = 0;     // of these, those with it among the `top` likeliest
+  int64_t predicted = 0;  // of any class, those that it is the likeliest class of
+};
+
+class ClassReport {
+ public:
+  // `names` by class.  `top` is the number of classes that in_top counts among.
+  ClassReport(std::vector<std::string> names, int top);
+
+  // A sample, what it is and the share that the net gives each class.  Of equal shares the first
+  // class counts as the likeliest.  Precondition: 0 <= label < shares.size() == the classes.
+  void Add(const std::string& sample, int64_t label, std::span<const double> shares);
+
+  int64_t samples() const { return samples_; }
+  int top() const { return top_; }
+  const std::vector<ClassCounts>& classes() const { return classes_; }
+  // Samples of class `label` of which `predicted` is the likeliest.
+  int64_t confused(size_t label, size_t predicted) const {
+    return confusion_[label * classes_.size() + predicted];
+  }
+
+  // For people: shares of samples that are right, a table of at most 20 classes, the least right
+  // first, and the pairs that are confused most.
+  std::string Text() const;
+  // Writes to a folder, which is made: classes.csv, confusion.csv (a row a label, a column a
+  // prediction), confusion.png, and worst.csv (the samples that cost the most, -log of the share).
+  absl::Status Write(const std::string& folder) const;
+
+ private:
+  struct Costly {
+    double loss;
+    std::string sample;
+    size_t label, predicted;
+    double share;  // of the label
+  };
+  static constexpr size_t kWorst = 100;
+
+  std::vector<ClassCounts> classes_;
+  std::vector<int64_t> confusion_;
+  std::vector<Costly> worst_;  // a heap of at most kWorst, the least costly first
+  const int top_;
+  int64_t samples_ = 0;
+};
+
+}  // namespace gyre

@@ -1,0 +1,156 @@
+#include "engine/training/predict/given_data.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "engine/data/files/atomic_file.h"
+#include "engine/data/sets/picture_index.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string EndingOf(const std::string& path) {
+  return absl::AsciiStrToLower(fs::path(path).extension().string());
+}
+
+bool IsPicture(const InputConfig& input) {
+  if (input.type() == InputConfig::LABEL || input.dims_size() != 3) return false;
+  const int64_t channels = input.dims(2);
+  return channels == 1 || channels == 3 || channels == 4;
+}
+
+// What the run's net takes, for people.
+std::string Accepted(const NetConfig& net, const DatasetConfig& train) {
+  std::vector<std::string> kinds;
+  if (std::ranges::any_of(net.input(), IsPicture))
+    kinds.emplace_back("pictures or folders of them");
+  if (train.has_table()) kinds.emplace_back("a .csv file");
+  if (train.has_reviews()) kinds.emplace_back(".txt files, or a .tsv of a text a line");
+  kinds.emplace_back("an .npz of arrays by the inputs' names");
+  if (net.input_size() == 1) kinds.emplace_back("a .npy");
+  return absl::StrJoin(kinds, ", ");
+}
+
+// The pictures of a folder and of the folders in it, sorted.  Hidden ones are left out.
+absl::Status AddPictures(const std::string& folder, std::vector<std::string>& pictures) {
+  std::error_code error;
+  std::vector<std::string> found;
+  for (auto entry = fs::recursive_directory_iterator(folder, error);
+       !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    const std::string path = entry->path().string();
+    if (entry->path().filename().string().starts_with('.')) {
+      if (entry->is_directory()) entry.disable_recursion_pending();
+      continue;
+    }
+    if (entry->is_regular_file() && IsPictureName(path)) found.push_back(path);
+  }
+  if (error) return absl::ErrnoToStatus(error.value(), folder);
+  if (found.empty()) return absl::InvalidArgumentError(absl::StrCat(folder, ": no picture in it"));
+  std::ranges::sort(found);
+  pictures.insert(pictures.end(), found.begin(), found.end());
+  return absl::OkStatus();
+}
+
+absl::Status TakePictures(std::span<const std::string> paths, const std::string& folder,
+                          const std::string& input, DataConfig& data) {
+  std::vector<std::string> pictures;
+  for (const std::string& path : paths) {
+    if (fs::is_directory(path)) {
+      RETURN_IF_ERROR(AddPictures(path, pictures));
+    } else {
+      pictures.push_back(path);
+    }
+  }
+  std::string lines;
+  for (const std::string& picture : pictures) {
+    if (picture.find_first_of("\t\n") != std::string::npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(picture, ": its name holds a TAB or a line's end; rename it"));
+    }
+    absl::StrAppend(&lines, fs::absolute(picture).string(), "\n");
+  }
+  const std::string list = folder + "/pictures.txt";
+  RETURN_IF_ERROR(WriteFileAtomically(list, [&](const FileSink& sink) { return sink(lines); }));
+  // How pictures become the input, as in training.
+  ImagesConfig& images = *data.mutable_train()->mutable_images();
+  images.clear_folder();
+  images.set_list(list);
+  data.mutable_test()->mutable_images()->set_list(list);
+  data.set_image_input(input);
+  return absl::OkStatus();
+}
+
+absl::Status TakeArrays(std::span<const std::string> paths, const NetConfig& net,
+                        DataConfig& data) {
+  if (paths.size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected one file of arrays, got ", paths.size()));
+  }
+  const bool several = EndingOf(paths[0]) == ".npz";
+  if (!several && net.input_size() > 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: holds one array, and the net has %d inputs; give an .npz of arrays by their names",
+        paths[0], net.input_size()));
+  }
+  ArraysConfig& arrays = *data.mutable_test()->mutable_arrays();
+  for (const InputConfig& input : net.input()) {
+    ArrayConfig& array = *arrays.add_array();
+    array.set_input(input.name());
+    array.set_file(fs::absolute(paths[0]).string());
+    if (several) array.set_entry(input.name());
+  }
+  *data.mutable_train() = data.test();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status TakeAsTestData(std::span<const std::string> paths, const std::string& folder,
+                            const NetConfig& net, TrainerConfig& trainer) {
+  if (paths.empty()) return absl::InvalidArgumentError("no file is given");
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (!fs::exists(path, error)) return absl::NotFoundError(absl::StrCat(path, ": is not there"));
+  }
+  DataConfig& data = *trainer.mutable_data();
+  const DatasetConfig train = data.train();
+  data.clear_split();
+  data.clear_test();
+  data.clear_augmentation();
+  data.clear_order();
+  const auto all = [&](const std::function<bool(const std::string&)>& is) {
+    return std::ranges::all_of(paths, is);
+  };
+  const auto picture = std::ranges::find_if(net.input(), IsPicture);
+  if (picture != net.input().end() && net.input_size() == 1 &&
+      all([](const std::string& path) { return fs::is_directory(path) || IsPictureName(path); })) {
+    return TakePictures(paths, folder, picture->name(), data);
+  }
+  if (train.has_table() && all([](const std::string& path) { return EndingOf(path) == ".csv"; })) {
+    TableConfig& table = *data.mutable_test()->mutable_table();
+    for (const std::string& path : paths) table.add_file(fs::absolute(path).string());
+    return absl::OkStatus();
+  }
+  if (train.has_reviews() && paths.size() == 1 && EndingOf(paths[0]) == ".tsv") {
+    data.mutable_test()->mutable_reviews()->set_file(fs::absolute(paths[0]).string());
+    return absl::OkStatus();
+  }
+  if (all([](const std::string& path) {
+        return EndingOf(path) == ".npz" || EndingOf(path) == ".npy";
+      })) {
+    return TakeArrays(paths, net, data);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: expected %s", paths[0], Accepted(net, train)));
+}
+
+}  // namespace gyre

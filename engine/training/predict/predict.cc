@@ -1,0 +1,62 @@
+#include "engine/training/predict/predict.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+int NodeOf(const NetSpec& spec, const Prediction& prediction) {
+  const auto node = std::ranges::find_if(
+      spec.nodes, [&](const NetNode& of) { return of.config->name() == prediction.record; });
+  GYRE_CHECK(node != spec.nodes.end());
+  return static_cast<int>(node - spec.nodes.begin());
+}
+
+// A batch's rows over all ranks, of which this rank has `own`, from row `first` on.
+absl::Status Join(const Tensor& own, int64_t first, int64_t rows, ProcessGroup& communication,
+                  std::vector<double>& all) {
+  const int64_t row = own.shape.elements(1, own.shape.rank());
+  all.assign(static_cast<size_t>(rows * row), 0);
+  std::copy_n(own.as<double>(), own.elements(), all.begin() + first * row);
+  if (communication.size() == 1) return absl::OkStatus();
+  return communication.Sum("predictions", all);
+}
+
+}  // namespace
+
+TestSink PredictionsTo(std::span<const Prediction> predictions, ProcessGroup& communication,
+                       const PredictionSink& sink) {
+  struct Rows {
+    std::vector<std::vector<double>> values;  // by prediction
+    std::vector<double> samples;
+  };
+  return [predictions, &communication, &sink,
+          rows = std::make_shared<Rows>()](const TestedBatch& tested) -> absl::Status {
+    rows->values.resize(predictions.size());
+    const NetSpec& spec = tested.net.plan().spec;
+    const int64_t count = spec.shape.global, first = tested.batch.first_position - tested.first;
+    std::vector<double> own(tested.batch.samples.begin(), tested.batch.samples.end());
+    RETURN_IF_ERROR(Join({own.data(), Shape({static_cast<int64_t>(own.size())}), DType::kF64},
+                         first, count, communication, rows->samples));
+    std::vector<Tensor> row;
+    for (size_t i = 0; i < predictions.size(); ++i) {
+      const Tensor records = tested.results.records(NodeOf(spec, predictions[i]));
+      RETURN_IF_ERROR(Join(records, first, count, communication, rows->values[i]));
+      row.push_back({nullptr, Shape({records.shape[1], records.shape[2]}), DType::kF64});
+    }
+    if (communication.rank() != 0) return absl::OkStatus();
+    for (int64_t r = 0; r < count; ++r) {
+      for (size_t i = 0; i < row.size(); ++i) {
+        row[i].data = rows->values[i].data() + r * row[i].elements();
+      }
+      RETURN_IF_ERROR(sink(static_cast<int64_t>(rows->samples[r]), row));
+    }
+    return absl::OkStatus();
+  };
+}
+
+}  // namespace gyre

@@ -1,0 +1,24 @@
+// predict.h: what a trained net says of each sample of a data set.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "absl/status/status.h"
+#include "distributed/process_group.h"
+#include "engine/training/predict/prediction_net.h"
+#include "engine/training/step/evaluation.h"
+
+namespace gyre {
+
+// Called for each sample in the order of the data, on rank 0 alone.  `values` are F64 [places,
+// columns], a tensor for each prediction, and live until it returns.
+using PredictionSink = std::function<absl::Status(int64_t sample, std::span<const Tensor> values)>;
+
+// What gives RunTest's batches to `sink`.  `predictions` are of CutToPredict or AddClassShares,
+// which changed the net's text.  Ranks share each batch, and all of them call it.  The arguments
+// outlive the result.  Errors: those of communication, and the sink's.
+TestSink PredictionsTo(std::span<const Prediction> predictions, ProcessGroup& communication,
+                       const PredictionSink& sink);
+
+}  // namespace gyre

@@ -1,0 +1,155 @@
+#include "engine/training/predict/prediction_net.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/check.h"
+#include "models/schema/graph.h"
+
+namespace gyre {
+namespace {
+
+// An output of a node, before anything is removed.
+struct Wanted {
+  std::string name;  // of the layer, with :K
+  Prediction::Kind kind = Prediction::Kind::kValues;
+};
+
+std::string NameOf(const NetGraph& graph, const NetConfig& net, const Source& source) {
+  if (source.is_net_input) return net.input(source.index).name();
+  const std::string& name = graph.nodes[source.index].config->name();
+  return source.output == 0 ? name : absl::StrCat(name, ":", source.output);
+}
+
+bool IsLoss(const LayerConfig& layer) {
+  return layer.has_softmax_cross_entropy() || layer.has_sigmoid_cross_entropy() ||
+         layer.has_binary_cross_entropy() || layer.has_mean_squared_error() || layer.has_hinge() ||
+         layer.has_binary_hinge() || layer.has_max_hinge() || layer.has_time_to_event();
+}
+
+Prediction::Kind KindOf(const LayerConfig& loss) {
+  if (loss.has_softmax_cross_entropy()) return Prediction::Kind::kClassShares;
+  if (loss.has_sigmoid_cross_entropy() || loss.has_binary_cross_entropy()) {
+    return Prediction::Kind::kShares;
+  }
+  return Prediction::Kind::kValues;
+}
+
+// What the losses read, each once.
+std::vector<Wanted> ScoresOf(const NetGraph& graph, const NetConfig& net) {
+  std::vector<Wanted> wanted;
+  for (const Node& node : graph.nodes) {
+    if (!IsLoss(*node.config) || node.inputs.front().is_net_input) continue;
+    const std::string name = NameOf(graph, net, node.inputs.front());
+    if (std::ranges::find(wanted, name, &Wanted::name) != wanted.end()) continue;
+    wanted.push_back({name, KindOf(*node.config)});
+  }
+  return wanted;
+}
+
+absl::Status CheckOutput(const NetGraph& graph, const std::string& name) {
+  const std::string layer = name.substr(0, name.find(':'));
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes) names.push_back(node.config->name());
+  if (std::ranges::find(names, layer) != names.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("output \"", name, "\": ", Unknown("layer", layer, names)));
+}
+
+// The layers that some names depend on.
+std::set<std::string> NeededBy(const NetGraph& graph, const std::vector<Wanted>& wanted) {
+  std::set<std::string> needed;
+  for (const Wanted& output : wanted) needed.insert(output.name.substr(0, output.name.find(':')));
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    if (!needed.contains(node->config->name())) continue;
+    for (const Source& source : node->inputs) {
+      if (!source.is_net_input) needed.insert(graph.nodes[source.index].config->name());
+    }
+  }
+  return needed;
+}
+
+// Appends the layers of prediction number `number`.
+Prediction Append(const Wanted& output, size_t number, NetConfig& net) {
+  std::string from = output.name;
+  const std::string base = absl::StrCat("predict-", number);
+  if (output.kind != Prediction::Kind::kValues) {
+    LayerConfig& shares = *net.add_layer();
+    shares.set_name(absl::StrCat(base, "-shares"));
+    shares.add_input(from);
+    if (output.kind == Prediction::Kind::kClassShares) {
+      shares.mutable_softmax();
+    } else {
+      shares.mutable_sigmoid();
+    }
+    from = shares.name();
+  }
+  LayerConfig& record = *net.add_layer();
+  record.set_name(base);
+  record.add_input(from);
+  record.mutable_record();
+  return {output.name, base, output.kind};
+}
+
+template <typename Repeated>
+void Keep(const std::function<bool(const std::string&)>& stays, Repeated& fields) {
+  for (int i = fields.size() - 1; i >= 0; --i) {
+    if (!stays(fields[i].name())) fields.DeleteSubrange(i, 1);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Prediction>> CutToPredict(std::span<const std::string> outputs,
+                                                     Parsed<NetConfig>& net) {
+  ASSIGN_OR_RETURN(const NetGraph graph, BuildGraph(net, LayerConfig::TEST));
+  NetConfig& config = *net.message;
+  std::vector<Wanted> wanted;
+  for (const std::string& name : outputs) {
+    RETURN_IF_ERROR(Annotate(CheckOutput(graph, name), net.source->file()));
+    wanted.push_back({name});
+  }
+  if (outputs.empty()) wanted = ScoresOf(graph, config);
+  if (wanted.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        net.source->file(), ": the net has no loss, so its output is unknown; name a layer"));
+  }
+  WriteInputs(graph, config);
+  const std::set<std::string> needed = NeededBy(graph, wanted);
+  std::set<std::string> read;
+  for (const Node& node : graph.nodes) {
+    if (!needed.contains(node.config->name())) continue;
+    for (const Source& source : node.inputs) {
+      if (source.is_net_input) read.insert(config.input(source.index).name());
+    }
+  }
+  Keep([&](const std::string& name) { return needed.contains(name); }, *config.mutable_layer());
+  Keep([&](const std::string& name) { return read.contains(name); }, *config.mutable_input());
+  std::vector<Prediction> predictions;
+  for (const Wanted& output : wanted) {
+    predictions.push_back(Append(output, predictions.size(), config));
+  }
+  return predictions;
+}
+
+absl::StatusOr<std::optional<Prediction>> AddClassShares(const std::string& label_input,
+                                                         Parsed<NetConfig>& net) {
+  ASSIGN_OR_RETURN(const NetGraph graph, BuildGraph(net, LayerConfig::TEST));
+  const NetConfig& config = *net.message;
+  for (const Node& node : graph.nodes) {
+    if (!node.config->has_softmax_cross_entropy() || node.inputs.size() < 2) continue;
+    const Source& label = node.inputs[1];
+    if (!label.is_net_input || config.input(label.index).name() != label_input ||
+        config.input(label.index).dims_size() > 0) {
+      continue;
+    }
+    const Wanted scores{NameOf(graph, config, node.inputs[0]), Prediction::Kind::kClassShares};
+    WriteInputs(graph, *net.message);
+    return Append(scores, /*number=*/0, *net.message);
+  }
+  return std::nullopt;
+}
+
+}  // namespace gyre

@@ -1,0 +1,42 @@
+// prediction_net.h: the part of a net that computes what is asked for, without labels and losses.
+// Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "models/schema/parse.h"
+
+namespace gyre {
+
+// What a net gives for each sample.
+struct Prediction {
+  enum class Kind : uint8_t {
+    kValues,
+    kClassShares,  // over the last axis, which sum to 1
+    kShares,       // each from 0 to 1, on its own
+  };
+  std::string name;    // as it was asked for: LAYER or LAYER:K
+  std::string record;  // the layer that records it
+  Kind kind = Kind::kValues;
+};
+
+// Removes all layers of `net` but those that `outputs` need when testing, and inputs that none of
+// them reads.  Appends a layer `record` for each output.  Without outputs they are what the losses
+// read first, behind a softmax or a sigmoid where the loss is of one.
+// Errors: those of BuildGraph, and InvalidArgument for an output that is no layer ("did you mean"),
+// or a net without a loss.
+absl::StatusOr<std::vector<Prediction>> CutToPredict(std::span<const std::string> outputs,
+                                                     Parsed<NetConfig>& net);
+
+// Appends what records the class shares of the first softmax_cross_entropy [N, classes] whose
+// labels are the net's input `label_input`.  None if there is no such loss. Errors: those of
+// BuildGraph.
+absl::StatusOr<std::optional<Prediction>> AddClassShares(const std::string& label_input,
+                                                         Parsed<NetConfig>& net);
+
+}  // namespace gyre

@@ -1,0 +1,29 @@
+// trained_net.h: a net with trained weights on a device, for tests and predictions.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "distributed/process_group.h"
+#include "engine/data/tensors/tensor_file.h"
+#include "engine/training/model/model.h"
+#include "models/schema/parse.h"
+
+namespace gyre {
+
+struct TrainedNet {
+  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Model> model;  // its testing nets.  Outlived by the stream
+  std::string unknown;           // text for people about tensors that no parameter uses, or ""
+};
+
+// Plans `net` for `options`, allocates it on `device` and loads the tensors, which all ranks have
+// alike.  net, device and communication must outlive the result.
+// Errors: those of PlanModel (ResourceExhausted says to lower the test's batch), CheckLoad and Load
+// with `path`, which the tensors are from, and of communication.
+absl::StatusOr<TrainedNet> LoadTrained(const Parsed<NetConfig>& net, const ModelOptions& options,
+                                       const TensorFile& tensors, const std::string& path,
+                                       Device& device, ProcessGroup& communication);
+
+}  // namespace gyre

@@ -1,0 +1,76 @@
+// Counts by hand, and the files that hold them.
+#include "engine/training/predict/class_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "engine/data/files/atomic_file.h"
+#include "tests/data/temp_folder.h"
+
+namespace gyre {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+ClassReport Made() {
+  ClassReport report({"cat", "dog, big", "owl"}, /*top=*/2);
+  report.Add("a.png", 0, std::vector<double>{0.7, 0.2, 0.1});    // right
+  report.Add("b.png", 0, std::vector<double>{0.2, 0.5, 0.3});    // dog, and not in the top two
+  report.Add("c.png", 1, std::vector<double>{0.5, 0.5, 0});      // cat: of equal shares the first
+  report.Add("d.png", 1, std::vector<double>{0.25, 0.5, 0.25});  // right
+  return report;
+}
+
+TEST(ClassReport, CountsByClass) {
+  const ClassReport report = Made();
+  EXPECT_EQ(report.samples(), 4);
+  const std::vector<ClassCounts>& classes = report.classes();
+  EXPECT_EQ(classes[0].samples, 2);
+  EXPECT_EQ(classes[0].correct, 1);
+  EXPECT_EQ(classes[0].in_top, 1);
+  EXPECT_EQ(classes[0].predicted, 2);
+  EXPECT_EQ(classes[1].samples, 2);
+  EXPECT_EQ(classes[1].correct, 1);
+  EXPECT_EQ(classes[1].in_top, 2);
+  EXPECT_EQ(classes[2].samples, 0);
+  EXPECT_EQ(report.confused(0, 1), 1);
+  EXPECT_EQ(report.confused(1, 0), 1);
+  EXPECT_EQ(report.confused(0, 2), 0);
+}
+
+TEST(ClassReport, Text) {
+  const std::string text = Made().Text();
+  EXPECT_THAT(text, StartsWith("top-1 0.5000\ntop-2 0.7500\n"));
+  EXPECT_THAT(text, HasSubstr("1 of cat taken for dog, big\n"));
+}
+
+TEST(ClassReport, Files) {
+  TempFolder folder;
+  ASSERT_TRUE(Made().Write(folder / "report").ok());
+  const auto read = [&](const std::string& name) { return *ReadFile(folder / ("report/" + name)); };
+  EXPECT_EQ(read("classes.csv"),
+            "class,samples,right,in_top_2,predicted\ncat,2,1,1,2\n\"dog, big\",2,1,2,2\nowl,0,0,0,0\n");
+  EXPECT_EQ(read("confusion.csv"),
+            "label,cat,\"dog, big\",owl\ncat,1,1,0\n\"dog, big\",1,1,0\nowl,0,0,0\n");
+  EXPECT_THAT(read("worst.csv"),
+              StartsWith("sample,label,predicted,share_of_label,loss\nb.png,cat,\"dog, big\",0.2,"));
+  EXPECT_THAT(read("confusion.png"), StartsWith("\x89PNG"));
+}
+
+TEST(ClassReport, KeepsTheCostliest) {
+  ClassReport report({"a", "b"}, 1);
+  for (int i = 0; i < 150; ++i) {
+    const double share = (i * 37 % 150 + 1) / 200.0;
+    report.Add(absl::StrCat(i), 0, std::vector<double>{share, 1 - share});
+  }
+  TempFolder folder;
+  ASSERT_TRUE(report.Write(folder / "r").ok());
+  const std::string worst = *ReadFile(folder / "r/worst.csv");
+  EXPECT_EQ(std::count(worst.begin(), worst.end(), '\n'), 101);
+  EXPECT_THAT(worst, HasSubstr("\n0,a,b,0.005,"));  // 1 / 200
+}
+
+}  // namespace
+}  // namespace gyre
