@@ -28,7 +28,7 @@ for tool in tools/* tools/bench/*; do
   [[ $("$tool" --version) == "$name (Gyre) $version" ]] || fail "$name --version: $("$tool" --version)"
   programs=$((programs + 1))
 done
-((programs == 16)) || fail "$programs programs"
+((programs == 19)) || fail "$programs programs"
 
 # A switch is on, off, or named alone.
 tools/train --autotune=off --plan=on --noplan --version >"$TEST_TMPDIR/said" || fail "$(cat "$TEST_TMPDIR/said")"

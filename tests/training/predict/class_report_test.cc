@@ -50,12 +50,14 @@ TEST(ClassReport, Files) {
   TempFolder folder;
   ASSERT_TRUE(Made().Write(folder / "report").ok());
   const auto read = [&](const std::string& name) { return *ReadFile(folder / ("report/" + name)); };
-  EXPECT_EQ(read("classes.csv"),
-            "class,samples,right,in_top_2,predicted\ncat,2,1,1,2\n\"dog, big\",2,1,2,2\nowl,0,0,0,0\n");
+  EXPECT_EQ(
+      read("classes.csv"),
+      "class,samples,right,in_top_2,predicted\ncat,2,1,1,2\n\"dog, big\",2,1,2,2\nowl,0,0,0,0\n");
   EXPECT_EQ(read("confusion.csv"),
             "label,cat,\"dog, big\",owl\ncat,1,1,0\n\"dog, big\",1,1,0\nowl,0,0,0\n");
-  EXPECT_THAT(read("worst.csv"),
-              StartsWith("sample,label,predicted,share_of_label,loss\nb.png,cat,\"dog, big\",0.2,"));
+  EXPECT_THAT(
+      read("worst.csv"),
+      StartsWith("sample,label,predicted,share_of_label,loss\nb.png,cat,\"dog, big\",0.2,"));
   EXPECT_THAT(read("confusion.png"), StartsWith("\x89PNG"));
 }
 

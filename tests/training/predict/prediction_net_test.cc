@@ -80,8 +80,9 @@ TEST(CutToPredict, KeepsWhatALayerNeedsAndNoMore) {
 TEST(CutToPredict, Errors) {
   Parsed<NetConfig> net = Parse(kNet);
   const std::vector<std::string> near = {"fcc"}, training = {"drop"};
-  EXPECT_THAT(CutToPredict(near, net).status().message(),
-              HasSubstr("net.textproto: output \"fcc\": unknown layer \"fcc\"; did you mean \"fc\"?"));
+  EXPECT_THAT(
+      CutToPredict(near, net).status().message(),
+      HasSubstr("net.textproto: output \"fcc\": unknown layer \"fcc\"; did you mean \"fc\"?"));
   EXPECT_THAT(CutToPredict(training, net).status().message(), HasSubstr("unknown layer \"drop\""));
   Parsed<NetConfig> without =
       Parse("name: \"t\" input { name: \"x\" dims: 2 } layer { name: \"a\" relu {} }");

@@ -74,10 +74,9 @@ TEST_F(Writer, Npy) {
 
 TEST_F(Writer, Errors) {
   const auto refusal = [&](const std::string& path, std::span<const Prediction> predictions) {
-    return std::string(
-        PredictionWriter::Open(path, {.format = PredictionFormat::kNpy}, predictions)
-            .status()
-            .message());
+    return std::string(PredictionWriter::Open(path, {.format = PredictionFormat::kNpy}, predictions)
+                           .status()
+                           .message());
   };
   EXPECT_THAT(refusal("", std::span(kBoth).first(1)), HasSubstr("give --out"));
   EXPECT_THAT(refusal("a.npy", kBoth), HasSubstr("holds one output, but there are 2: fc, age"));

@@ -1,0 +1,120 @@
+// What predict says is what evaluate measures: by the run alone, by an exported file, on several
+// ranks, paged, of files given by hand.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "engine/data/pictures/encode.h"
+#include "tests/data/array_bytes.h"
+#include "tests/end_to_end/training_folder.h"
+
+namespace gyre {
+namespace {
+
+using testing::HasSubstr;
+
+const SyntheticData kData{.samples = 40, .channels = 3};
+
+class Predict : public testing::Test {
+ protected:
+  Predict() {
+    WriteTrainer(folder_ / "", ConvNetText(kData), {.rest = "batch: 8 steps: 6"});
+    folder_.Digest("run");
+  }
+
+  std::string Said(std::vector<std::string> arguments, const ToolOptions& options = {}) const {
+    const ToolResult result = RunTool("predict", std::move(arguments), options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  }
+  std::string Refused(std::vector<std::string> arguments) const {
+    const ToolResult result = RunTool("predict", std::move(arguments));
+    EXPECT_NE(result.exit_code, 0) << result.out;
+    return result.err;
+  }
+
+  TrainingFolder folder_{kData};
+};
+
+TEST_F(Predict, SaysWhatEvaluateMeasures) {
+  const std::string run = absl::StrCat("--run=", folder_ / "run");
+  const std::string csv = Said({run, "--format=csv"});
+  const std::vector<std::string> lines = absl::StrSplit(csv, '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 18u);  // a header, and 17 samples
+  // The share of samples whose likeliest class is the label.
+  const std::string labels = ReadBytes(folder_ / "test-labels.idx").substr(8);
+  int right = 0;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const std::vector<std::string> cells = absl::StrSplit(lines[i + 1], ',');
+    double most = -1;
+    size_t best = 0;
+    for (size_t c = 1; c < cells.size(); ++c) {
+      if (std::stod(cells[c]) > most) most = std::stod(cells[c]), best = c - 1;
+    }
+    right += best == static_cast<size_t>(labels[i]);
+  }
+  const std::string measured = folder_.Evaluate(folder_ / "run");
+  EXPECT_THAT(measured, HasSubstr(absl::StrFormat("test accuracy %.6f", right / 17.0)));
+
+  // The same bits whatever runs it.
+  EXPECT_EQ(Said({run, "--format=csv", "--batch=5"}, {.ranks = 3}), csv);
+  std::vector<std::string> on_sim = OnSim(1 << 20, {run, "--format=csv"});
+  EXPECT_EQ(Said(on_sim), csv);
+  ASSERT_EQ(RunTool("export", {absl::StrCat("--weights=", folder_ / "run"),
+                               absl::StrCat("--to=", folder_ / "net.gyre")})
+                .exit_code,
+            0);
+  std::filesystem::rename(folder_ / "run", folder_ / "gone");
+  EXPECT_THAT(Refused({absl::StrCat("--run=", folder_ / "net.gyre")}), HasSubstr("data.test"));
+}
+
+TEST_F(Predict, OfPicturesGivenByHand) {
+  const std::string pixels = ReadBytes(folder_ / "test-images.idx").substr(20);
+  const size_t bytes = static_cast<size_t>(kData.height * kData.width * 3);
+  std::filesystem::create_directories(folder_ / "some/deeper");
+  for (const auto& [name, i] : {std::pair("some/a.png", 0), std::pair("some/deeper/b.PNG", 1)}) {
+    const auto* first = reinterpret_cast<const uint8_t*>(pixels.data()) + i * bytes;
+    WriteBytes(folder_ / name, *PngOf({kData.height, kData.width, 3, first}));
+  }
+  WriteBytes(folder_ / "some/notes.txt", "no picture");
+  const std::string run = absl::StrCat("--run=", folder_ / "run");
+  const std::vector<std::string> whole =
+      absl::StrSplit(Said({run, "--format=csv"}), '\n', absl::SkipEmpty());
+  const std::vector<std::string> given =
+      absl::StrSplit(Said({run, "--format=csv", folder_ / "some"}), '\n', absl::SkipEmpty());
+  ASSERT_EQ(given.size(), 3u);
+  const auto shares = [](const std::string& line) { return line.substr(line.find(',')); };
+  EXPECT_EQ(shares(given[1]), shares(whole[1]));
+  EXPECT_EQ(shares(given[2]), shares(whole[2]));
+  EXPECT_THAT(given[1], HasSubstr("some/a.png,"));
+}
+
+TEST_F(Predict, Errors) {
+  const std::string run = absl::StrCat("--run=", folder_ / "run");
+  EXPECT_THAT(Refused({}), HasSubstr("--run is missing"));
+  EXPECT_THAT(Refused({run, "missing.png"}), HasSubstr("missing.png: is not there"));
+  WriteBytes(folder_ / "a.csv", "x\n1\n");
+  EXPECT_THAT(Refused({run, folder_ / "a.csv"}), HasSubstr("expected pictures or folders of them"));
+  EXPECT_THAT(Refused({run, "--output=nothing"}), HasSubstr("unknown layer \"nothing\""));
+  EXPECT_THAT(Refused({run, "--format=xml"}), HasSubstr("--format=xml: expected table"));
+  EXPECT_THAT(Refused({run, "--out=a.xml"}), HasSubstr("--out=a.xml: expected a name"));
+  EXPECT_THAT(Refused({run, "--format=npy"}), HasSubstr("give --out"));
+  EXPECT_THAT(Refused({run, "--data=all"}), HasSubstr("--data=all: expected test or train"));
+}
+
+TEST_F(Predict, EvaluateReportsClasses) {
+  const ToolResult result = RunTool("evaluate", {absl::StrCat("--run=", folder_ / "run"),
+                                                 absl::StrCat("--report=", folder_ / "report")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr(folder_.Evaluate(folder_ / "run")));
+  EXPECT_THAT(result.out, HasSubstr("top-1 "));
+  EXPECT_THAT(ReadBytes(folder_ / "report/confusion.csv"), HasSubstr("label,0,1,"));
+}
+
+}  // namespace
+}  // namespace gyre
