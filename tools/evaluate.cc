@@ -71,13 +71,13 @@ const std::vector<FlagGroup> kGroups = {
 };
 
 // What is evaluated.
-struct Subject {
+struct Evaluated {
   ConfigFiles files;  // without norms that are folded
   Weights weights;
   std::optional<Prediction> shares = {};  // of a report
 };
 
-absl::StatusOr<Subject> Read() {
+absl::StatusOr<Evaluated> Read() {
   std::vector<std::string> overrides = SplitSet(absl::GetFlag(FLAGS_set));
   Spellings spellings;
   if (const std::string precision = absl::GetFlag(FLAGS_precision); !precision.empty()) {
@@ -94,7 +94,7 @@ absl::StatusOr<Subject> Read() {
   if (run.empty() && trainer.empty()) {
     return absl::InvalidArgumentError("--run is missing, or --trainer and --weights; see --help");
   }
-  Subject subject;
+  Evaluated subject;
   if (run.empty()) {
     ASSIGN_OR_RETURN(subject.files, ReadFiles(trainer, overrides, /*device=*/"", spellings, ranks));
     ASSIGN_OR_RETURN(subject.weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
@@ -152,7 +152,7 @@ class Reporter {
   std::optional<ClassReport> report_;
 };
 
-absl::Status EvaluateFiles(const Subject& subject, const PageStorage& pages,
+absl::Status EvaluateFiles(const Evaluated& subject, const PageStorage& pages,
                            ProcessGroup& communication, const DeviceChoice& choice) {
   const auto& [files, weights, shares] = subject;
   const TrainerConfig& config = *files.trainer.message;

@@ -99,7 +99,7 @@ absl::StatusOr<PredictionFormat> FormatOf(std::string name, const std::string& o
 }
 
 // All that is known before ranks and devices are.
-struct Wanted {
+struct PredictRequest {
   ConfigFiles files;
   Weights weights;
   std::vector<FoldedNorm> folded;
@@ -134,7 +134,7 @@ void Forget(const NetConfig& net, DataConfig& data) {
   }
 }
 
-absl::Status TakeData(std::vector<std::string> paths, Wanted& wanted) {
+absl::Status TakeData(std::vector<std::string> paths, PredictRequest& wanted) {
   TrainerConfig& config = *wanted.files.trainer.message;
   DataConfig& data = *config.mutable_data();
   const std::string which = absl::GetFlag(FLAGS_data);
@@ -157,13 +157,13 @@ absl::Status TakeData(std::vector<std::string> paths, Wanted& wanted) {
   return TakeAsTestData(paths, wanted.folder->path(), *wanted.files.net.message, config);
 }
 
-absl::StatusOr<Wanted> Read(const std::vector<std::string>& paths) {
+absl::StatusOr<PredictRequest> Read(const std::vector<std::string>& paths) {
   if (absl::GetFlag(FLAGS_run).empty()) {
     return absl::InvalidArgumentError("--run is missing; see --help");
   }
   RETURN_IF_ERROR(CheckLeast(1, {FLAGS_top}));
   RETURN_IF_ERROR(CheckLeast(0, {FLAGS_batch}));
-  Wanted wanted;
+  PredictRequest wanted;
   ASSIGN_OR_RETURN(wanted.text.format,
                    FormatOf(absl::GetFlag(FLAGS_format), absl::GetFlag(FLAGS_out)));
   wanted.text.top = absl::GetFlag(FLAGS_top);
@@ -184,7 +184,7 @@ absl::StatusOr<Wanted> Read(const std::vector<std::string>& paths) {
   return wanted;
 }
 
-absl::Status PredictAll(const Wanted& wanted, ProcessGroup& communication,
+absl::Status PredictAll(const PredictRequest& wanted, ProcessGroup& communication,
                         const DeviceChoice& choice) {
   const auto& [trainer, net, allreduce] = wanted.files;
   ASSIGN_OR_RETURN(RunData data, OpenData(trainer, net, /*train=*/false, wanted.weights.fit));

@@ -30,12 +30,12 @@ absl::Status Join(const Tensor& own, int64_t first, int64_t rows, ProcessGroup& 
 
 TestSink PredictionsTo(std::span<const Prediction> predictions, ProcessGroup& communication,
                        const PredictionSink& sink) {
-  struct Rows {
+  struct JoinedRows {
     std::vector<std::vector<double>> values;  // by prediction
     std::vector<double> samples;
   };
   return [predictions, &communication, &sink,
-          rows = std::make_shared<Rows>()](const TestedBatch& tested) -> absl::Status {
+          rows = std::make_shared<JoinedRows>()](const TestedBatch& tested) -> absl::Status {
     rows->values.resize(predictions.size());
     const NetSpec& spec = tested.net.plan().spec;
     const int64_t count = spec.shape.global, first = tested.batch.first_position - tested.first;

@@ -12,9 +12,9 @@ namespace gyre {
 namespace {
 
 // An output of a node, before anything is removed.
-struct Wanted {
+struct WantedOutput {
   std::string name;  // of the layer, with :K
-  Prediction::Kind kind = Prediction::Kind::kValues;
+  Prediction::OutputKind kind = Prediction::OutputKind::kValues;
 };
 
 std::string NameOf(const NetGraph& graph, const NetConfig& net, const Source& source) {
@@ -29,21 +29,21 @@ bool IsLoss(const LayerConfig& layer) {
          layer.has_binary_hinge() || layer.has_max_hinge() || layer.has_time_to_event();
 }
 
-Prediction::Kind KindOf(const LayerConfig& loss) {
-  if (loss.has_softmax_cross_entropy()) return Prediction::Kind::kClassShares;
+Prediction::OutputKind KindOf(const LayerConfig& loss) {
+  if (loss.has_softmax_cross_entropy()) return Prediction::OutputKind::kClassShares;
   if (loss.has_sigmoid_cross_entropy() || loss.has_binary_cross_entropy()) {
-    return Prediction::Kind::kShares;
+    return Prediction::OutputKind::kShares;
   }
-  return Prediction::Kind::kValues;
+  return Prediction::OutputKind::kValues;
 }
 
 // What the losses read, each once.
-std::vector<Wanted> ScoresOf(const NetGraph& graph, const NetConfig& net) {
-  std::vector<Wanted> wanted;
+std::vector<WantedOutput> ScoresOf(const NetGraph& graph, const NetConfig& net) {
+  std::vector<WantedOutput> wanted;
   for (const Node& node : graph.nodes) {
     if (!IsLoss(*node.config) || node.inputs.front().is_net_input) continue;
     const std::string name = NameOf(graph, net, node.inputs.front());
-    if (std::ranges::find(wanted, name, &Wanted::name) != wanted.end()) continue;
+    if (std::ranges::find(wanted, name, &WantedOutput::name) != wanted.end()) continue;
     wanted.push_back({name, KindOf(*node.config)});
   }
   return wanted;
@@ -59,9 +59,10 @@ absl::Status CheckOutput(const NetGraph& graph, const std::string& name) {
 }
 
 // The layers that some names depend on.
-std::set<std::string> NeededBy(const NetGraph& graph, const std::vector<Wanted>& wanted) {
+std::set<std::string> NeededBy(const NetGraph& graph, const std::vector<WantedOutput>& wanted) {
   std::set<std::string> needed;
-  for (const Wanted& output : wanted) needed.insert(output.name.substr(0, output.name.find(':')));
+  for (const WantedOutput& output : wanted)
+    needed.insert(output.name.substr(0, output.name.find(':')));
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
     if (!needed.contains(node->config->name())) continue;
     for (const Source& source : node->inputs) {
@@ -72,14 +73,14 @@ std::set<std::string> NeededBy(const NetGraph& graph, const std::vector<Wanted>&
 }
 
 // Appends the layers of prediction number `number`.
-Prediction Append(const Wanted& output, size_t number, NetConfig& net) {
+Prediction Append(const WantedOutput& output, size_t number, NetConfig& net) {
   std::string from = output.name;
   const std::string base = absl::StrCat("predict-", number);
-  if (output.kind != Prediction::Kind::kValues) {
+  if (output.kind != Prediction::OutputKind::kValues) {
     LayerConfig& shares = *net.add_layer();
     shares.set_name(absl::StrCat(base, "-shares"));
     shares.add_input(from);
-    if (output.kind == Prediction::Kind::kClassShares) {
+    if (output.kind == Prediction::OutputKind::kClassShares) {
       shares.mutable_softmax();
     } else {
       shares.mutable_sigmoid();
@@ -106,7 +107,7 @@ absl::StatusOr<std::vector<Prediction>> CutToPredict(std::span<const std::string
                                                      Parsed<NetConfig>& net) {
   ASSIGN_OR_RETURN(const NetGraph graph, BuildGraph(net, LayerConfig::TEST));
   NetConfig& config = *net.message;
-  std::vector<Wanted> wanted;
+  std::vector<WantedOutput> wanted;
   for (const std::string& name : outputs) {
     RETURN_IF_ERROR(Annotate(CheckOutput(graph, name), net.source->file()));
     wanted.push_back({name});
@@ -128,7 +129,7 @@ absl::StatusOr<std::vector<Prediction>> CutToPredict(std::span<const std::string
   Keep([&](const std::string& name) { return needed.contains(name); }, *config.mutable_layer());
   Keep([&](const std::string& name) { return read.contains(name); }, *config.mutable_input());
   std::vector<Prediction> predictions;
-  for (const Wanted& output : wanted) {
+  for (const WantedOutput& output : wanted) {
     predictions.push_back(Append(output, predictions.size(), config));
   }
   return predictions;
@@ -145,7 +146,8 @@ absl::StatusOr<std::optional<Prediction>> AddClassShares(const std::string& labe
         config.input(label.index).dims_size() > 0) {
       continue;
     }
-    const Wanted scores{NameOf(graph, config, node.inputs[0]), Prediction::Kind::kClassShares};
+    const WantedOutput scores{NameOf(graph, config, node.inputs[0]),
+                              Prediction::OutputKind::kClassShares};
     WriteInputs(graph, *net.message);
     return Append(scores, /*number=*/0, *net.message);
   }

@@ -15,14 +15,14 @@ namespace gyre {
 
 // What a net gives for each sample.
 struct Prediction {
-  enum class Kind : uint8_t {
+  enum class OutputKind : uint8_t {
     kValues,
     kClassShares,  // over the last axis, which sum to 1
     kShares,       // each from 0 to 1, on its own
   };
   std::string name;    // as it was asked for: LAYER or LAYER:K
   std::string record;  // the layer that records it
-  Kind kind = Kind::kValues;
+  OutputKind kind = OutputKind::kValues;
 };
 
 // Removes all layers of `net` but those that `outputs` need when testing, and inputs that none of

@@ -78,7 +78,7 @@ class Output : public PredictionWriter {
   std::string bytes_ = {};  // of a file
 };
 
-class Table : public Output {
+class TableWriter : public Output {
  public:
   using Output::Output;
   absl::Status Write(const std::string& sample, std::span<const Tensor> values) override {
@@ -95,7 +95,7 @@ class Table : public Output {
 
  private:
   void AddRow(const Prediction& prediction, std::span<const double> row, std::string& line) const {
-    if (prediction.kind == Prediction::Kind::kClassShares) {
+    if (prediction.kind == Prediction::OutputKind::kClassShares) {
       for (const size_t c : Largest(row, static_cast<size_t>(text_.top))) {
         absl::StrAppendFormat(&line, "  %s %.4f", ClassName(c), row[c]);
       }
@@ -105,7 +105,7 @@ class Table : public Output {
   }
 };
 
-class JsonLines : public Output {
+class JsonWriter : public Output {
  public:
   using Output::Output;
   absl::Status Write(const std::string& sample, std::span<const Tensor> values) override {
@@ -127,7 +127,7 @@ class JsonLines : public Output {
  private:
   nlohmann::ordered_json RowOf(const Prediction& prediction, std::span<const double> row) const {
     nlohmann::ordered_json json = nlohmann::ordered_json::array();
-    if (prediction.kind != Prediction::Kind::kClassShares) {
+    if (prediction.kind != Prediction::OutputKind::kClassShares) {
       for (const double value : row) json.push_back(Number(value));
       return json;
     }
@@ -142,7 +142,7 @@ class JsonLines : public Output {
   }
 };
 
-class Csv : public Output {
+class CsvWriter : public Output {
  public:
   using Output::Output;
   absl::Status Write(const std::string& sample, std::span<const Tensor> values) override {
@@ -163,7 +163,7 @@ class Csv : public Output {
     for (size_t i = 0; i < values.size(); ++i) {
       const int64_t count = values[i].elements();
       const bool classes =
-          predictions_[i].kind == Prediction::Kind::kClassShares && values[i].shape[0] == 1;
+          predictions_[i].kind == Prediction::OutputKind::kClassShares && values[i].shape[0] == 1;
       for (int64_t v = 0; v < count; ++v) {
         const std::string name = classes      ? ClassName(static_cast<size_t>(v))
                                  : count == 1 ? predictions_[i].name
@@ -177,7 +177,7 @@ class Csv : public Output {
   bool begun_ = false;
 };
 
-class Npy : public Output {
+class NpyWriter : public Output {
  public:
   using Output::Output;
   absl::Status Write(const std::string&, std::span<const Tensor> values) override {
@@ -215,11 +215,11 @@ absl::StatusOr<std::unique_ptr<PredictionWriter>> PredictionWriter::Open(
     const std::string& path, PredictionText text, std::span<const Prediction> predictions) {
   switch (text.format) {
     case PredictionFormat::kTable:
-      return std::make_unique<Table>(path, std::move(text), predictions);
+      return std::make_unique<TableWriter>(path, std::move(text), predictions);
     case PredictionFormat::kJson:
-      return std::make_unique<JsonLines>(path, std::move(text), predictions);
+      return std::make_unique<JsonWriter>(path, std::move(text), predictions);
     case PredictionFormat::kCsv:
-      return std::make_unique<Csv>(path, std::move(text), predictions);
+      return std::make_unique<CsvWriter>(path, std::move(text), predictions);
     case PredictionFormat::kNpy:
       break;
   }
@@ -231,7 +231,7 @@ absl::StatusOr<std::unique_ptr<PredictionWriter>> PredictionWriter::Open(
           absl::StrAppend(names, prediction.name);
         })));
   }
-  return std::make_unique<Npy>(path, std::move(text), predictions);
+  return std::make_unique<NpyWriter>(path, std::move(text), predictions);
 }
 
 }  // namespace gyre

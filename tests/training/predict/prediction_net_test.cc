@@ -56,9 +56,9 @@ TEST(CutToPredict, KeepsWhatTheLossesReadBehindTheirSharesByDefault) {
   ASSERT_TRUE(predictions.ok()) << predictions.status();
   ASSERT_EQ(predictions->size(), 2u);
   EXPECT_EQ((*predictions)[0].name, "fc");
-  EXPECT_EQ((*predictions)[0].kind, Prediction::Kind::kClassShares);
+  EXPECT_EQ((*predictions)[0].kind, Prediction::OutputKind::kClassShares);
   EXPECT_EQ((*predictions)[1].name, "logit");
-  EXPECT_EQ((*predictions)[1].kind, Prediction::Kind::kShares);
+  EXPECT_EQ((*predictions)[1].kind, Prediction::OutputKind::kShares);
   EXPECT_THAT(LayersOf(*net.message),
               ElementsAre("conv(x)", "flat(conv)", "fc(flat)", "beside(other)", "logit(beside)",
                           "predict-0-shares(fc)", "predict-0(predict-0-shares)",
@@ -71,7 +71,7 @@ TEST(CutToPredict, KeepsWhatALayerNeedsAndNoMore) {
   const std::vector<std::string> outputs = {"flat", "conv"};
   const auto predictions = CutToPredict(outputs, net);
   ASSERT_TRUE(predictions.ok()) << predictions.status();
-  EXPECT_EQ((*predictions)[1].kind, Prediction::Kind::kValues);
+  EXPECT_EQ((*predictions)[1].kind, Prediction::OutputKind::kValues);
   EXPECT_THAT(LayersOf(*net.message),
               ElementsAre("conv(x)", "flat(conv)", "predict-0(flat)", "predict-1(conv)"));
   EXPECT_THAT(InputsOf(*net.message), ElementsAre("x"));
