@@ -36,7 +36,7 @@ ABSL_FLAG(std::string, run, "",
           "that `export` wrote.");
 ABSL_FLAG(std::string, data, "test", "Without files: test or train, of the run's own data.");
 ABSL_FLAG(
-    std::vector<std::string>, output, {},
+    std::vector<std::string>, outputs, {},
     "Layers whose output is wanted, such as fc1,fc2.  Default: what the losses read, as shares "
     "behind a cross-entropy.");
 ABSL_FLAG(int, top, 5, "Classes of a sample, the likeliest first.");
@@ -65,7 +65,7 @@ constexpr char kUsage[] =
     "\n"
     "  predict --run=runs/photos cat.jpg dog.png holidays/\n"
     "  predict --run=runs/houses new_houses.csv --out=prices.csv\n"
-    "  predict --run=lenet.gyre --output=fc1 --out=features.npy\n"
+    "  predict --run=lenet.gyre --outputs=fc1 --out=features.npy\n"
     "  echo 'a fine film' | predict --run=runs/imdb -\n"
     "\n"
     "Files are read as the run read its training data, which it remembers, and need no label.\n"
@@ -74,7 +74,7 @@ constexpr char kUsage[] =
 
 const std::vector<FlagGroup> kGroups = {
     {"Net and data", {"run", "data", "set", "batch"}},
-    {"Output", {"output", "top", "format", "out"}},
+    {"Output", {"outputs", "top", "format", "out"}},
     {"Devices and memory", {"device", "threads", "data_threads", "device_memory"}},
     {"Ranks", {"ranks"}},
 };
@@ -172,7 +172,7 @@ absl::StatusOr<PredictRequest> Read(const std::vector<std::string>& paths) {
                    FilesOfRun(wanted.weights.texts, wanted.weights.path,
                               SplitSet(absl::GetFlag(FLAGS_set)), {}, absl::GetFlag(FLAGS_ranks)));
   Parsed<NetConfig>& net = wanted.files.net;
-  ASSIGN_OR_RETURN(wanted.predictions, CutToPredict(absl::GetFlag(FLAGS_output), net));
+  ASSIGN_OR_RETURN(wanted.predictions, CutToPredict(absl::GetFlag(FLAGS_outputs), net));
   ASSIGN_OR_RETURN(wanted.folded, FoldBatchNorms(net));
   auto tensors = FoldTensors(wanted.folded, wanted.weights.tensors);
   if (!tensors.ok()) return Annotate(tensors.status(), wanted.weights.path);

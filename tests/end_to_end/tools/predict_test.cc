@@ -100,7 +100,7 @@ TEST_F(Predict, Errors) {
   EXPECT_THAT(Refused({run, "missing.png"}), HasSubstr("missing.png: is not there"));
   WriteBytes(folder_ / "a.csv", "x\n1\n");
   EXPECT_THAT(Refused({run, folder_ / "a.csv"}), HasSubstr("expected pictures or folders of them"));
-  EXPECT_THAT(Refused({run, "--output=nothing"}), HasSubstr("unknown layer \"nothing\""));
+  EXPECT_THAT(Refused({run, "--outputs=nothing"}), HasSubstr("unknown layer \"nothing\""));
   EXPECT_THAT(Refused({run, "--format=xml"}), HasSubstr("--format=xml: expected table"));
   EXPECT_THAT(Refused({run, "--out=a.xml"}), HasSubstr("--out=a.xml: expected a name"));
   EXPECT_THAT(Refused({run, "--format=npy"}), HasSubstr("give --out"));
