@@ -73,10 +73,8 @@ ABSL_FLAG(bool, autotune, true,
           "Measure a GPU's algorithms at the start.  Off: use its libraries' recommendations.");
 ABSL_FLAG(int, data_threads, 0,
           "Threads of each rank that decode samples.  0: as --threads for pictures, else 1.");
-ABSL_FLAG(
-    std::string, data_memory, "",
-    "Bytes of each rank in which decoded pictures stay, as many as fit, such as 4G.  Default: "
-    "none.");
+ABSL_FLAG(std::string, data_memory, "0",
+          "Bytes of each rank in which decoded pictures stay, as many as fit, such as 4G.");
 ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun or srun.");
 ABSL_FLAG(std::string, allreduce, "",
           "Algorithm by which ranks sum gradients: auto, ring, direct, halving_doubling, "
@@ -222,7 +220,7 @@ absl::StatusOr<std::string> MakeOutFolder(const NetConfig& net) {
 
 absl::StatusOr<size_t> DataMemoryBytes() {
   const std::string bytes = absl::GetFlag(FLAGS_data_memory);
-  if (bytes.empty()) return 0;
+  if (bytes == "0") return 0;
   return ParseBytes("--data_memory", bytes);
 }
 
