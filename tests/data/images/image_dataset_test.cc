@@ -158,9 +158,12 @@ TEST_F(Images, RefusesWhatTheNetDoesNotTake) {
   inputs_[1].dims = {3, 6};
   EXPECT_THAT(Error(kFolder), HasSubstr("a mask LABEL [4, 6], but \"label\" has dims [3, 6]"));
   inputs_[1].name = "class";
+  EXPECT_EQ(Error(kFolder), "");  // it takes pictures alone
+  inputs_[0].name = "picture";
   EXPECT_EQ(Error(kFolder),
-            "images feed the net's input \"label\" (data.label_input), but its "
-            "inputs are \"image\", \"class\"");
+            "images feed the net's input \"image\" (data.image_input), but its "
+            "inputs are \"picture\", \"class\"");
+  inputs_[0].name = "image";
   inputs_[0].dims = {4, 6, 2};
   EXPECT_THAT(Error(kFolder), HasSubstr("1, 3 or 4 channels, but \"image\" has dims [4, 6, 2]"));
 }
