@@ -147,7 +147,7 @@ TEST_F(SideBySideTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(Error("train { images { list: 'left' } beside { images { list: 'right' } } }"),
             "@left and @right both feed the net's input \"image\"");
   Write("right", "r0.png\t1\n");
-  EXPECT_EQ(Error(kThree), "@right:1: expected PATH alone, got 2 columns; a TAB divides columns");
+  EXPECT_EQ(Error(kThree), "@left holds 5 samples, but @right holds 1");
   EXPECT_THAT(Error("train { images { list: 'left' } beside { images { list: 'right' input: 'up' } "
                     "} }"),
               HasSubstr("the net's input \"up\" (images.input), but its inputs are \"image\""));

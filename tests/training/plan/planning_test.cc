@@ -139,7 +139,7 @@ TEST(Planning, ATestsBatchThatIsInTheWayIsNamed) {
 // That none fits is said of the planner that was asked for.
 TEST(Planning, AnotherPlannersBatchIsNoContradiction) {
   int seen = 0;
-  for (size_t bytes = 16 << 10; bytes < size_t{2} << 20; bytes += bytes / 4) {
+  for (size_t bytes = 16 << 10; bytes < size_t{2} << 20; bytes += bytes / 16) {
     const std::string error(
         Plan({bytes}, {"batch=512", "test_batch=2"}, false, PlannerKind::kNone)[0]
             .status.message());
