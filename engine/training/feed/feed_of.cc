@@ -163,7 +163,9 @@ class FeedMaker {
     }
     for (const LayerConfig& layer : net_.message->layer()) {
       const bool is_loss = layer.has_softmax_cross_entropy() || layer.has_sigmoid_cross_entropy() ||
-                           layer.has_mean_squared_error() || layer.has_hinge();
+                           layer.has_binary_cross_entropy() || layer.has_mean_squared_error() ||
+                           layer.has_hinge() || layer.has_binary_hinge() || layer.has_max_hinge() ||
+                           layer.has_time_to_event();
       if (!is_loss || std::ranges::count(layer.input(), name) > 0) continue;
       return absl::InvalidArgumentError(
           absl::StrFormat("%s: layer \"%s\": data.%s weighs samples, which this loss does not "
