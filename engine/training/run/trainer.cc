@@ -440,6 +440,7 @@ absl::Status Trainer::Test() {
   bad_of_tests_.Count(/*epoch=*/state_->step(), tested->bad_samples);
   if (!bad_of_tests_.status().ok()) {  // on all ranks
     RETURN_IF_ERROR(Save());
+    RETURN_IF_ERROR(training_step_->Stop());
     RETURN_IF_ERROR(state_->FinishSaving());
     return Annotate(bad_of_tests_.status(), "test data");
   }
