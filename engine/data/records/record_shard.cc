@@ -85,6 +85,9 @@ absl::Status RecordShard::ReadIndex(bool has_lengths) {
   const uint32_t crc = Crc32(BytesOf(lengths_.data(), lengths_.size()),
                              Crc32(BytesOf(entries_.data(), entries_.size())));
   if (crc != end.index_crc) return Damaged("its index's checksum is another");
+  for (const int32_t length : lengths_) {
+    if (length < 0) return Damaged(absl::StrFormat("its index has a length of %d", length));
+  }
   uint64_t before = first_byte_;
   for (const ShardEntry& entry : entries_) {
     if (entry.end < before) return Damaged("its index does not ascend");

@@ -26,6 +26,10 @@ absl::StatusOr<RecordLayout> RecordLayout::Of(const RecordSet& set) {
   for (const RecordSet::Array& array : set.array()) {
     Part& part = layout.parts_.emplace_back();
     part.file = array.content() != RecordSet::Array::VALUES;
+    if (array.reset() && (part.file || array.dtype() != DTypeName(DType::kI32))) {
+      return invalid(
+          absl::StrFormat("expected resets of type I32 in its header, got \"%s\"", array.dtype()));
+    }
     if (part.file) continue;
     const std::vector<int64_t> dims(array.dims().begin(), array.dims().end());
     constexpr DType kTypes[] = {DType::kU8, DType::kI32, DType::kF32, DType::kF64};
