@@ -19,6 +19,8 @@ namespace {
 
 // The folder of reviews without a label in the public IMDB set.
 constexpr char kUnlabelled[] = "unsup";
+// The input that takes the classes.
+constexpr char kLabel[] = "label";
 
 struct Review {
   std::string where;  // a file, or its line
@@ -58,7 +60,8 @@ absl::StatusOr<Reviews> ReadFolder(const std::string& folder) {
                  LeftOutOf(folder, others, "folders, a class each, of .txt files")};
 }
 
-absl::StatusOr<Reviews> ReadLines(const std::string& path) {
+// Without labels a line may be its text alone.
+absl::StatusOr<Reviews> ReadLines(const std::string& path, bool labelled) {
   ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   std::vector<Review> reviews;
   RETURN_IF_ERROR(ForEachLine(text, [&](int64_t number, std::string_view review) -> absl::Status {
@@ -66,20 +69,23 @@ absl::StatusOr<Reviews> ReadLines(const std::string& path) {
     if (review.empty()) return absl::OkStatus();
     const std::string where = absl::StrCat(path, ":", number);
     const size_t tab = review.find('\t');
-    if (tab == std::string_view::npos || tab == 0) {
+    const bool has_label = tab != std::string_view::npos && tab > 0;
+    if (labelled && !has_label) {
       return absl::InvalidArgumentError(absl::StrCat(where, ": expected LABEL TAB TEXT"));
     }
-    reviews.push_back({where, /*is_line=*/true, std::string(review.substr(0, tab)),
-                       std::string(review.substr(tab + 1))});
+    reviews.push_back(
+        {where, /*is_line=*/true, std::string(review.substr(0, has_label ? tab : 0)),
+         std::string(tab == std::string_view::npos ? review : review.substr(tab + 1))});
     return absl::OkStatus();
   }));
   if (reviews.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": no review in it"));
   return Reviews{std::move(reviews), ""};
 }
 
-absl::StatusOr<Reviews> ReadReviews(const SeriesSource& source, const ReviewsConfig& config) {
+absl::StatusOr<Reviews> ReadReviews(const SeriesSource& source, const ReviewsConfig& config,
+                                    bool labelled = true) {
   return config.has_folder() ? ReadFolder(source.Resolve(config.folder()))
-                             : ReadLines(source.Resolve(config.file()));
+                             : ReadLines(source.Resolve(config.file()), labelled);
 }
 
 // Calls `word` for those of a review, of which there is one at least.
@@ -117,7 +123,9 @@ absl::StatusOr<std::string> MakeVocabulary(const std::vector<Review>& reviews, i
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenReviews(const SeriesSource& source) {
   const ReviewsConfig& config = source.data.train().reviews();
-  ASSIGN_OR_RETURN(const Reviews read, ReadReviews(source, source.set().reviews()));
+  // A net that predicts takes no labels.
+  const bool labelled = source.train || source.inputs.empty() || source.Input(kLabel) != nullptr;
+  ASSIGN_OR_RETURN(const Reviews read, ReadReviews(source, source.set().reviews(), labelled));
   const std::vector<Review>& reviews = read.reviews;
   const auto make = [&]() -> absl::StatusOr<std::string> {
     if (source.train) return MakeVocabulary(reviews, config.words());
@@ -145,6 +153,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenReviews(const SeriesSource& source)
     cut += kept < static_cast<int64_t>(words.size()) ? 1 : 0;
     std::copy(words.end() - kept, words.end(), ElementsOf<int32_t>(text) + i * length);
     ElementsOf<int32_t>(lengths)[i] = static_cast<int32_t>(kept);
+    if (!labelled) continue;
     const int32_t label = vocabulary.ClassNumber(review.label);
     if (label < 0) {
       return UnknownClass(absl::StrCat(review.where, ": is of"), review.label,
@@ -158,7 +167,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenReviews(const SeriesSource& source)
   dataset->SetLengths({ElementsOf<int32_t>(lengths), ElementsOf<int32_t>(lengths) + count});
   RETURN_IF_ERROR(dataset->Add("text", name, std::move(text)));
   RETURN_IF_ERROR(dataset->Add("length", name, std::move(lengths)));
-  RETURN_IF_ERROR(dataset->Add("label", name, std::move(labels)));
+  if (labelled) RETURN_IF_ERROR(dataset->Add(kLabel, name, std::move(labels)));
   dataset->SetFit({{kVocabularyFile, std::move(fit)}});
   dataset->AddNote(read.left_out);
   if (cut > 0) {

@@ -34,7 +34,7 @@ std::string Accepted(const NetConfig& net, const DatasetConfig& train) {
   if (std::ranges::any_of(net.input(), IsPicture))
     kinds.emplace_back("pictures or folders of them");
   if (train.has_table()) kinds.emplace_back("a .csv file");
-  if (train.has_reviews()) kinds.emplace_back(".txt files, or a .tsv of a text a line");
+  if (train.has_reviews()) kinds.emplace_back("a .tsv of a text a line");
   kinds.emplace_back("an .npz of arrays by the inputs' names");
   if (net.input_size() == 1) kinds.emplace_back("a .npy");
   return absl::StrJoin(kinds, ", ");
@@ -48,10 +48,11 @@ absl::Status AddPictures(const std::string& folder, std::vector<std::string>& pi
        !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     const std::string path = entry->path().string();
     if (entry->path().filename().string().starts_with('.')) {
-      if (entry->is_directory()) entry.disable_recursion_pending();
+      entry.disable_recursion_pending();
       continue;
     }
-    if (entry->is_regular_file() && IsPictureName(path)) found.push_back(path);
+    std::error_code unreadable;  // as of a link to itself
+    if (entry->is_regular_file(unreadable) && IsPictureName(path)) found.push_back(path);
   }
   if (error) return absl::ErrnoToStatus(error.value(), folder);
   if (found.empty()) return absl::InvalidArgumentError(absl::StrCat(folder, ": no picture in it"));
@@ -81,8 +82,13 @@ absl::Status TakePictures(std::span<const std::string> paths, const std::string&
   const std::string list = folder + "/pictures.txt";
   RETURN_IF_ERROR(WriteFileAtomically(list, [&](const FileSink& sink) { return sink(lines); }));
   // How pictures become the input, as in training.
+  const ImagesConfig trained =
+      data.train().has_records() ? data.train().records().images() : data.train().images();
   ImagesConfig& images = *data.mutable_train()->mutable_images();
+  images = trained;
   images.clear_folder();
+  images.clear_input();
+  images.clear_label();
   images.set_list(list);
   data.mutable_test()->mutable_images()->set_list(list);
   data.set_image_input(input);
@@ -125,6 +131,7 @@ absl::Status TakeAsTestData(std::span<const std::string> paths, const std::strin
   const DatasetConfig train = data.train();
   data.clear_split();
   data.clear_test();
+  data.mutable_train()->clear_beside();
   data.clear_augmentation();
   data.clear_order();
   const auto all = [&](const std::function<bool(const std::string&)>& is) {

@@ -14,7 +14,7 @@ namespace gyre {
 // Makes data.test of `trainer` the files in `paths`, of one kind, by their endings:
 //   pictures, or folders of them       for an input [height, width, 1, 3 or 4]
 //   .csv                               where the run read a table
-//   .txt, a text each, or .tsv         where the run read reviews: .tsv has lines TEXT
+//   .tsv                               where the run read reviews: lines TEXT or LABEL TAB TEXT
 //   .npz, by the names of inputs       or a .npy, for a net of one input
 // `net` is cut to what it predicts.  `folder` is for a list, which must outlive the data.
 // Errors: InvalidArgument for no path, a path of another kind, or one that is not there.
