@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -46,7 +47,9 @@ void ClassReport::Add(const std::string& sample, int64_t label, std::span<const 
   counts.in_top += ahead < top_;
   ++classes_[best].predicted;
   ++confusion_[own * classes_.size() + best];
-  const double loss = -std::log(shares[own]);
+  // A NaN of a diverged net is no order to sort by.
+  const double loss =
+      shares[own] > 0 ? -std::log(shares[own]) : std::numeric_limits<double>::infinity();
   const auto costlier = [](const Costly& a, const Costly& b) { return a.loss > b.loss; };
   if (worst_.size() == kWorst && loss <= worst_.front().loss) return;
   worst_.push_back({loss, sample, own, best, shares[own]});
