@@ -168,7 +168,8 @@ class BatchLoader::Impl {
   }
 
   void Work() {
-    setpriority(PRIO_PROCESS, 0, kNice);  // of this thread alone, on Linux
+    // Of this thread alone, on Linux, above what the program itself was started with.
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + kNice);
     WorkerMemory memory;
     std::unique_lock lock(mutex_);
     while (const std::optional<SampleRange> range = Take(lock)) {
