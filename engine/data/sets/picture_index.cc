@@ -171,7 +171,8 @@ absl::StatusOr<PictureIndex> ReadPictureList(const std::string& list, PictureLab
   PictureIndex index{.folder = fs::path(list).parent_path().string()};
   const int64_t lines = std::ranges::count(text, '\n') + 1;
   index.paths.Reserve(text.size(), lines);
-  index.numbers.reserve(std::min(static_cast<size_t>(lines * count), text.size()));
+  index.numbers.reserve(
+      std::min(static_cast<size_t>(lines) * static_cast<size_t>(count), text.size()));
   std::map<std::string, int32_t, std::less<>> classes;
   const auto read = [&](int64_t number, std::string_view line) -> absl::Status {
     if (IsBlank(line)) return absl::OkStatus();
