@@ -131,10 +131,10 @@ class Reporter {
   absl::Status Add(int64_t sample, const Tensor& shares) {
     const auto classes = static_cast<size_t>(shares.elements());
     if (!report_) {
-      for (size_t c = names_.size(); c < classes; ++c) names_.push_back(absl::StrCat(c));
-      names_.resize(classes);
+      std::vector<std::string> names;
+      for (int64_t c = 0; c < shares.elements(); ++c) names.push_back(NameOfClass(c, names_));
       constexpr int kTop = 5;
-      report_.emplace(names_, kTop);
+      report_.emplace(std::move(names), kTop);
     }
     ASSIGN_OR_RETURN(const Tensor label, dataset_.Read(sample, label_, memory_, std::nullopt));
     const int64_t number = label.dtype == DType::kU8 ? *label.as<uint8_t>() : *label.as<int32_t>();
@@ -147,7 +147,7 @@ class Reporter {
  private:
   const Dataset& dataset_;
   const size_t label_;
-  std::vector<std::string> names_;
+  const std::vector<std::string> names_;  // of classes
   SampleMemory memory_;
   std::optional<ClassReport> report_;
 };

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/data/batches/sample_classes.h"
 #include "engine/data/sets/hold_out.h"
 #include "engine/runtime/check.h"
 
@@ -95,7 +96,7 @@ absl::StatusOr<std::vector<int64_t>> ClassesOf(const Dataset& dataset, const std
     ASSIGN_OR_RETURN(
         const Tensor label,
         dataset.Read(i, static_cast<size_t>(labels - arrays.begin()), memory, std::nullopt));
-    numbers.push_back(label.dtype == DType::kI32 ? *label.as<int32_t>() : *label.as<uint8_t>());
+    numbers.push_back(ClassIn(label));
   }
   return numbers;
 }

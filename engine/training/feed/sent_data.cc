@@ -256,9 +256,7 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
   RETURN_IF_ERROR(communication.Barrier());
   // Pictures are read while training goes on.
   const auto reads = [](const std::shared_ptr<const Dataset>& data) {
-    return data && std::ranges::any_of(data->arrays(), [](const DataArray& array) {
-             return !array.digest.empty();
-           });
+    return data && DecodesSamples(*data);
   };
   if (has_none && (reads(all.data.train) || reads(all.data.test))) {
     all.data.files = std::make_shared<PrivateFolder>(std::move(own));

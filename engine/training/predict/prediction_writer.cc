@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/data/files/atomic_file.h"
+#include "engine/data/sets/fit.h"
 #include "engine/data/tensors/csv_cell.h"
 #include "engine/data/tensors/npy_header.h"
 #include "engine/runtime/check.h"
@@ -69,7 +70,7 @@ class Output : public PredictionWriter {
   }
 
   std::string ClassName(size_t number) const {
-    return number < text_.classes.size() ? text_.classes[number] : absl::StrCat(number);
+    return NameOfClass(static_cast<int64_t>(number), text_.classes);
   }
 
   const std::string path_;
