@@ -1,23 +1,20 @@
 // check_data: reads all samples of a trainer's data once, and tells what they are and which are
 // bad.
 
-#include <unistd.h>
-
-#include <chrono>
 #include <cstdio>
+#include <optional>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "engine/data/survey/survey_text.h"
-#include "engine/runtime/count_text.h"
 #include "engine/runtime/machine.h"
 #include "engine/runtime/wrapped_text.h"
 #include "engine/training/feed/data_feed.h"
 #include "tools/command_line/flag_values.h"
 #include "tools/command_line/flags.h"
 #include "tools/command_line/process.h"
+#include "tools/command_line/progress.h"
 #include "tools/command_line/ranks.h"
 #include "tools/command_line/run_files.h"
 
@@ -45,36 +42,6 @@ const std::vector<FlagGroup> kGroups = {
     {"Flags", {"trainer", "set", "threads", "json"}},
 };
 
-// Progress on stderr: a line that rewrites itself on a terminal, or else a line now and then.
-class SurveyProgress {
- public:
-  void Show(int64_t done, int64_t samples) {
-    const Clock::time_point now = Clock::now();
-    if (done == 0 || done == samples || (!terminal_ && now - shown_ < kBetweenLines)) return;
-    shown_ = now;
-    const double elapsed = std::chrono::duration<double>(now - start_).count();
-    const double rate = static_cast<double>(done) / elapsed;
-    const auto left = static_cast<int64_t>(static_cast<double>(samples - done) / rate + 0.5);
-    std::fprintf(stderr, "%schecked %ld of %s  %.3g samples/s  ETA %s%s",
-                 terminal_ ? "\r\033[K" : "", static_cast<long>(done),
-                 Counted(samples, "sample").c_str(), rate,
-                 left == 0 ? "0s" : absl::FormatDuration(absl::Seconds(left)).c_str(),
-                 terminal_ ? "" : "\n");
-    line_ = terminal_;
-  }
-  void End() const {
-    if (line_) std::fprintf(stderr, "\r\033[K");
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::seconds kBetweenLines{10};
-  const bool terminal_ = isatty(STDERR_FILENO) != 0;
-  bool line_ = false;  // one is on the terminal
-  const Clock::time_point start_ = Clock::now();
-  Clock::time_point shown_ = start_;
-};
-
 absl::Status Check() {
   const int threads = absl::GetFlag(FLAGS_threads);
   RETURN_IF_ERROR(CheckValue(threads >= 0 && threads <= 1024, "threads", threads,
@@ -91,12 +58,14 @@ absl::Status Check() {
   }
   std::vector<SurveyedSet> sets = {{"training", data.train.get()}};
   if (data.test) sets.push_back({"test", data.test.get()});
-  SurveyProgress progress;
-  const Survey survey = SurveyOf(
-      sets, {.label_input = config.data().label_input(),
-             .threads = threads > 0 ? threads : Cores(),
-             .progress = [&](int64_t done, int64_t samples) { progress.Show(done, samples); }});
-  progress.End();
+  std::optional<Progress> progress;
+  const Survey survey = SurveyOf(sets, {.label_input = config.data().label_input(),
+                                        .threads = threads > 0 ? threads : Cores(),
+                                        .progress = [&](int64_t done, int64_t samples) {
+                                          if (!progress) progress.emplace("checked", samples);
+                                          progress->Add(done - progress->samples(), 0);
+                                        }});
+  progress.reset();
   const std::vector<std::string> classes = ClassNamesOf(data.fit);
   const std::string text = absl::GetFlag(FLAGS_json) ? SurveyJson(survey, sets, classes) + "\n"
                                                      : SurveyText(survey, sets, classes);

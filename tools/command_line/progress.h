@@ -15,7 +15,7 @@ class Progress {
   Progress(std::string verb, int64_t samples);
   ~Progress();  // removes the line of a terminal
 
-  // So many samples more, and so many bytes, are done.
+  // So many samples more, and so many bytes, are done.  Without bytes the rate is of samples.
   void Add(int64_t samples, uint64_t bytes);
   int64_t samples() const { return done_; }  // done, when no thread adds
   uint64_t bytes() const { return bytes_; }
