@@ -50,7 +50,8 @@ class FilesToSend {
     for (auto entry = fs::recursive_directory_iterator(
              there, fs::directory_options::follow_directory_symlink, error);
          !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-      if (entry->is_regular_file()) within.push_back(entry->path());
+      std::error_code unreadable;  // as of a link to itself
+      if (entry->is_regular_file(unreadable)) within.push_back(entry->path());
     }
     if (error) return absl::InternalError(absl::StrCat(there.string(), ": ", error.message()));
     std::ranges::sort(within);
