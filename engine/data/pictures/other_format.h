@@ -3,9 +3,8 @@
 //
 // What is noticed of a file that is no longer whole:
 //   noticed      that it was cut, but for bytes behind the last pixel
-//   noticed      of TIFF: damage that libtiff or libjpeg complain or warn of, within the window's
-//   strips not noticed  changed bytes of pixels that are not packed.  These formats have no
-//   checksums
+//   noticed      of TIFF: damage of the window's strips that libtiff or libjpeg complain or warn of
+//   not noticed  changed bytes of pixels that are not packed.  These formats have no checksums
 #pragma once
 
 #include <cstdint>

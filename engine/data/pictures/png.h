@@ -36,8 +36,7 @@ absl::StatusOr<PictureHeader> ReadPngHeader(std::string_view file);
 //   16 bits        rounded to 8, each colour and alpha, before alpha is blended
 //   tRNS           alpha: of a palette's colours, or 0 of the one colour that it names, by all bits
 //   APNG           its still picture
-//   indices        numbers of the palette, even beyond its end, or of grey, 0 or 1 of 1 bit.  No
-//   tRNS
+//   indices        numbers of the palette, even beyond its end, or of grey, as stored.  No tRNS
 // Rows below the window are not decoded, but in an interlaced file all but the last pass.  Memory
 // is a row.
 // Errors: DataLoss as above.  InvalidArgument for indices of colours, alpha or 16 bits.

@@ -2,9 +2,8 @@
 //
 //   ShardBegin                     24 bytes
 //   ShardHeader                    a message of record_set.proto
-//   samples                        each its arrays, in the header's order: values, or the bytes of
-//   a
-//                                  file behind their number in 4.  Without the indexed array
+//   samples                        each its arrays, in the header's order, but the indexed one:
+//                                  values, or a file's bytes behind their number in 4 bytes
 //   ShardEntry * samples           16 bytes each, the index
 //   int32 * samples                lengths, if the header has them
 //   ShardEnd                       32 bytes
