@@ -75,7 +75,8 @@ RecordSet::Array ArrayOf(const DataArray& array, bool values, const std::string&
   return packed;
 }
 
-// Bytes of all samples, about.
+// Bytes of all samples, about.  What is read for that is in the digest, so that samples packed with
+// another filter, or of files that have changed, are told apart.
 absl::StatusOr<double> BytesOf(const Dataset& dataset, PackedSample& sample, Sha256Digest& digest) {
   const int64_t sized = std::min(kSized, dataset.size());
   double bytes = 0;
@@ -84,6 +85,7 @@ absl::StatusOr<double> BytesOf(const Dataset& dataset, PackedSample& sample, Sha
     for (const std::string_view array : arrays) {
       bytes += static_cast<double>(array.size());
       digest.Add(absl::StrCat(array.size(), " "));
+      digest.Add(array);
     }
   }
   return bytes / static_cast<double>(sized) * static_cast<double>(dataset.size());
