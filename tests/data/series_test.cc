@@ -147,6 +147,20 @@ TEST_F(Series, ReviewsOfFoldersAndOfLines) {
   EXPECT_EQ(All<int32_t>(*test, "label"), Ints{0});
 }
 
+TEST_F(Series, ReviewsWithoutLabelsArePredicted) {
+  Write("train", "a\tice\nb\tsun\n");
+  Write("given", "sun\nc\tice\n\tsun");
+  const std::string data =
+      "train { reviews { file: 'train' length: 1 } } test { reviews { file: 'given' } }";
+  inputs_ = {{.name = "text", .dims = {1}, .label = true}};
+  const auto given = Open(data, /*train=*/false);
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(All<int32_t>(**given, "text"), (Ints{2, 1, 2}));
+  EXPECT_EQ((*given)->arrays().size(), 2u);  // and lengths
+  inputs_.push_back({.name = "label", .dims = {}, .label = true});
+  EXPECT_EQ(Error(data, /*train=*/false), "@given:1: expected LABEL TAB TEXT");
+}
+
 TEST_F(Series, SaysWhatIsWrongWithReviews) {
   const auto reviews = [](const std::string& fields) {
     return absl::StrCat("train { reviews { length: 3 ", fields, " } }");

@@ -126,6 +126,21 @@ TEST_F(RecordShardTest, GivesBackWhatWasWritten) {
   }
 }
 
+TEST_F(RecordShardTest, RefusesLengthsAndResetsThatNoSetHas) {
+  const auto refused = [&](const ShardHeader& header, int32_t length) {
+    const auto fill = [&](ShardWriter& writer) {
+      return writer.Add(std::vector<std::string_view>{"", "12345678", "1"}, length);
+    };
+    EXPECT_TRUE(ShardWriter::Write(path_, header, fill).ok());
+    return Error(Open().status());
+  };
+  EXPECT_THAT(refused(HeaderOf(1, true), -1), HasSubstr("its index has a length of -1"));
+  ShardHeader resets = HeaderOf(1, false);
+  resets.mutable_set()->mutable_array(2)->set_reset(true);
+  EXPECT_THAT(refused(resets, 0),
+              HasSubstr("expected resets of type I32 in its header, got \"U8\""));
+}
+
 // No shard is left where writing fails.
 TEST_F(RecordShardTest, IsWholeOrAbsent) {
   const auto fail = [](ShardWriter&) { return absl::DataLossError("no"); };

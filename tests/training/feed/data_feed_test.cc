@@ -204,6 +204,11 @@ TEST_F(DataFeed, SaysWhatClassesWeightsAndMixesLack) {
        "n:3:25: layer \"loss\": data.max_bad_samples weighs samples, which this loss does not "
        "take; "
        "write \"weight\" as its last input"},
+      {reals + "input { name: \"weight\" }" +
+           absl::StrReplaceAll(loss, {{"softmax_cross_entropy", "binary_cross_entropy"}}),
+       "max_bad_samples: 1",
+       "layer \"loss\": data.max_bad_samples weighs samples, which this loss does not take; write "
+       "\"weight\" as its last input"},
       {reals, "normalization { input: 'label' std: 2 }",
        "data.normalization: input \"label\" takes classes"},
       {reals + "input { name: \"weight\" }", "normalization { input: 'weight' std: 2 }",

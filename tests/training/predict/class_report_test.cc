@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "engine/data/files/atomic_file.h"
 #include "tests/data/temp_folder.h"
@@ -59,6 +61,18 @@ TEST(ClassReport, Files) {
       read("worst.csv"),
       StartsWith("sample,label,predicted,share_of_label,loss\nb.png,cat,\"dog, big\",0.2,"));
   EXPECT_THAT(read("confusion.png"), StartsWith("\x89PNG"));
+}
+
+TEST(ClassReport, NanCostsMost) {
+  ClassReport report({"a", "b"}, 1);
+  for (int i = 0; i < 60; ++i) {
+    report.Add(absl::StrCat(i), 0, std::vector<double>{i % 3 == 0 ? std::nan("") : 0.5, 0.5});
+  }
+  TempFolder folder;
+  ASSERT_TRUE(report.Write(folder / "r").ok());
+  const std::string worst = *ReadFile(folder / "r/worst.csv");
+  ASSERT_THAT(worst, HasSubstr(",nan,inf\n"));
+  EXPECT_LT(worst.rfind(",inf\n"), worst.find(",0.5,"));
 }
 
 TEST(ClassReport, KeepsTheCostliest) {
