@@ -9,6 +9,8 @@
 namespace gyre {
 namespace {
 
+constexpr double kFaulty = -1;  // in place of a sample that is zeros
+
 int NodeOf(const NetSpec& spec, const Prediction& prediction) {
   const auto node = std::ranges::find_if(
       spec.nodes, [&](const NetNode& of) { return of.config->name() == prediction.record; });
@@ -40,6 +42,9 @@ TestSink PredictionsTo(std::span<const Prediction> predictions, ProcessGroup& co
     const NetSpec& spec = tested.net.plan().spec;
     const int64_t count = spec.shape.global, first = tested.batch.first_position - tested.first;
     std::vector<double> own(tested.batch.samples.begin(), tested.batch.samples.end());
+    for (const Batch::FaultySample& fault : tested.batch.faults) {
+      own[static_cast<size_t>(fault.sample)] = kFaulty;
+    }
     RETURN_IF_ERROR(Join({own.data(), Shape({static_cast<int64_t>(own.size())}), DType::kF64},
                          first, count, communication, rows->samples));
     std::vector<Tensor> row;
@@ -50,6 +55,7 @@ TestSink PredictionsTo(std::span<const Prediction> predictions, ProcessGroup& co
     }
     if (communication.rank() != 0) return absl::OkStatus();
     for (int64_t r = 0; r < count; ++r) {
+      if (rows->samples[r] == kFaulty) continue;
       for (size_t i = 0; i < row.size(); ++i) {
         row[i].data = rows->values[i].data() + r * row[i].elements();
       }
