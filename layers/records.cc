@@ -5,7 +5,7 @@
 //
 //   layer    inputs                                        columns
 //   roc_auc  x [..., 1], t [...]                           score; label, or -1 if it is ignored
-//   record   x [..., C], its places but the samples' axis    the C values
+//   record   x [..., C], its places but the samples' axis  the C values
 //   alarm    x [..., 1], time [...], optional reset [...]  score; time; reset
 
 #include <cmath>

@@ -101,8 +101,8 @@ class CheckedInput {
         decoder_(array_.dtype, dtype_, fed_.normalization),
         decoded_(static_cast<size_t>(array_.shape.elements()) * SizeOf(dtype_)),
         finds_large_(!is_label_ && IsComputedWith(net.spec, input)),
-        // Each value of a byte is finite (FeedOf).
         keeps_faulty_(net.feed.max_bad_samples > 0),
+        // Each value of a byte is finite (FeedOf).
         skips_(is_label_ ? ranges_.empty()
                          : array_.dtype == DType::kU8 && not_below_zero_.empty() &&
                                !(finds_large_ && HasLargePixels(fed_.normalization))) {}
