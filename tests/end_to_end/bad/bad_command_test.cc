@@ -271,7 +271,7 @@ const BadInput kOtherTools[] = {
      .exit_code = 2,
      .tool = "export"},
     {.name = "ExportToUnknownFormat",
-     .message = "--to=@/a.onnx: expected a name that ends in .safetensors or .npz",
+     .message = "--to=@/a.onnx: expected a name that ends in .gyre, .safetensors or .npz",
      .arguments = {"--weights=@/run", "--to=@/a.onnx"},
      .exit_code = 2,
      .tool = "export"},
