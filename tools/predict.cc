@@ -69,7 +69,7 @@ constexpr char kUsage[] =
     "  predict --run=lenet.gyre --outputs=fc1 --out=features.npy\n"
     "  echo 'a fine film' | predict --run=runs/imdb -\n"
     "\n"
-    "Files are read as the run read its training data, which it remembers, and need no label.\n"
+    "Files are read as the run read its training data, and need no label.\n"
     "Without files the run's own test data are predicted.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
