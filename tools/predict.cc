@@ -24,6 +24,7 @@
 #include "engine/training/model/weights.h"
 #include "engine/training/predict/given_data.h"
 #include "engine/training/predict/prediction_writer.h"
+#include "engine/training/predict/target_unit.h"
 #include "engine/training/predict/trained_net.h"
 #include "tools/command_line/devices.h"
 #include "tools/command_line/flag_values.h"
@@ -105,6 +106,7 @@ struct PredictRequest {
   Weights weights;
   std::vector<FoldedNorm> folded;
   std::vector<Prediction> predictions;
+  std::vector<Normalization> units;  // of predictions
   PredictionText text;
   std::optional<PrivateFolder> folder = {};  // of what is given
 };
@@ -205,12 +207,23 @@ absl::StatusOr<PredictRequest> Read(const std::vector<std::string>& paths) {
                    FilesOfRun(wanted.weights.texts, wanted.weights.path,
                               SplitSet(absl::GetFlag(FLAGS_set)), {}, absl::GetFlag(FLAGS_ranks)));
   Parsed<NetConfig>& net = wanted.files.net;
-  ASSIGN_OR_RETURN(wanted.predictions, CutToPredict(absl::GetFlag(FLAGS_outputs), net));
+  const TrainerConfig& config = *wanted.files.trainer.message;
+  const NetConfig whole = *net.message;
+  // A split by class reads the classes.
+  const bool by_class = paths.empty() && config.data().split().by() == HoldOutConfig::CLASS;
+  ASSIGN_OR_RETURN(
+      wanted.predictions,
+      CutToPredict(absl::GetFlag(FLAGS_outputs), by_class ? config.data().label_input() : "", net));
+  for (const Prediction& prediction : wanted.predictions) {
+    wanted.units.emplace_back();
+    if (prediction.target.empty()) continue;
+    ASSIGN_OR_RETURN(wanted.units.back(),
+                     NormalizationOf(config.data(), wanted.weights.fit, whole, prediction.target));
+  }
   ASSIGN_OR_RETURN(wanted.folded, FoldBatchNorms(net));
   auto tensors = FoldTensors(wanted.folded, wanted.weights.tensors);
   if (!tensors.ok()) return Annotate(tensors.status(), wanted.weights.path);
   wanted.weights.tensors = *std::move(tensors);
-  const TrainerConfig& config = *wanted.files.trainer.message;
   wanted.text.classes = ClassNamesOf(wanted.weights.fit);
   wanted.text.dtype = AccumulateDType(PrecisionOf(config, *net.message));
   RETURN_IF_ERROR(TakeData(paths, wanted));
@@ -222,7 +235,8 @@ absl::Status PredictAll(const PredictRequest& wanted, ProcessGroup& communicatio
   const auto& [trainer, net, allreduce] = wanted.files;
   ASSIGN_OR_RETURN(RunData data, OpenData(trainer, net, /*train=*/false, wanted.weights.fit));
   SetWorkers(absl::GetFlag(FLAGS_data_threads), choice.threads, data);
-  const int64_t most = absl::GetFlag(FLAGS_batch) > 0 ? absl::GetFlag(FLAGS_batch) : kBatch;
+  TrainerConfig config = *trainer.message;
+  config.set_test_batch(absl::GetFlag(FLAGS_batch) > 0 ? absl::GetFlag(FLAGS_batch) : kBatch);
   const int64_t samples = TestSamplesOf(*trainer.message, *data.test);
   ASSIGN_OR_RETURN(
       const TrainedNet trained,
@@ -230,7 +244,7 @@ absl::Status PredictAll(const PredictRequest& wanted, ProcessGroup& communicatio
                   {.train = false,
                    .shape = ShapeOf(*trainer.message, *net.message, communication.rank(),
                                     communication.size()),
-                   .test_batch = std::min(most, samples),
+                   .test_batch = TestBatchOf(config, *data.test),
                    .test_samples = samples,
                    .feed = FeedOn(choice.device->kind(), data.feed),
                    .capacity_bytes = choice.device->capacity_bytes(),
@@ -240,6 +254,10 @@ absl::Status PredictAll(const PredictRequest& wanted, ProcessGroup& communicatio
   ASSIGN_OR_RETURN(const auto writer, PredictionWriter::Open(absl::GetFlag(FLAGS_out), wanted.text,
                                                              wanted.predictions));
   const PredictionSink write = [&](int64_t sample, std::span<const Tensor> values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      Unnormalize(wanted.units[i],
+                  {values[i].as<double>(), static_cast<size_t>(values[i].elements())});
+    }
     return writer->Write(data.test->Describe(sample), values);
   };
   RETURN_IF_ERROR(RunTest(*trained.model, *data.test, *choice.device, *trained.stream,

@@ -31,8 +31,9 @@ absl::StatusOr<SampleClasses> ClassesOf(const Dataset& dataset, size_t array) {
     ASSIGN_OR_RETURN(const Tensor stored, dataset.Read(sample, array, memory, {}));
     const int32_t number = ClassIn(stored);
     if (number < 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s: sample %d (the first is 0): expected a class, got %d", read.file, sample, number));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: sample %d (the first is 0): expected a class, got %d", read.file,
+                          dataset.NumberInFile(sample), number));
     }
     classes.of_sample.push_back(number);
   }

@@ -120,9 +120,9 @@ absl::StatusOr<SampleStatistics> Sum(const Dataset& dataset, size_t array, int64
         const T value = *x++;
         if (channel.Add(value)) continue;
         const auto real = static_cast<double>(value);
-        return absl::InvalidArgumentError(
-            absl::StrFormat("%s: sample %d (the first is 0) holds %g%s", read.file, sample, real,
-                            std::isfinite(real) ? ", whose square is beyond F64" : ""));
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "%s: sample %d (the first is 0) holds %g%s", read.file, dataset.NumberInFile(sample),
+            real, std::isfinite(real) ? ", whose square is beyond F64" : ""));
       }
     }
     for (int64_t& counted : result.values) counted += values / static_cast<int64_t>(channels);

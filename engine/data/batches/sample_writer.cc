@@ -118,9 +118,10 @@ absl::Status SampleWriter::WriteClass(size_t k, const VariedSample& source,
                    dataset_.Read(source.sample, loaded.array, source.memory, {}));
   const int32_t number = ClassIn(stored);
   if (number < 0 || number >= loaded.classes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: sample %d (the first is 0): expected a class from 0 to %d, got %d",
-        dataset_.arrays()[loaded.array].file, source.sample, loaded.classes - 1, number));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: sample %d (the first is 0): expected a class from 0 to %d, got %d",
+                        dataset_.arrays()[loaded.array].file, dataset_.NumberInFile(source.sample),
+                        loaded.classes - 1, number));
   }
   std::memset(to.data, 0, to.bytes());
   VisitReal(to.dtype, [&]<typename T>() { to.as<T>()[number] = static_cast<T>(1); });
@@ -147,8 +148,8 @@ absl::Status SampleWriter::Decode(size_t k, int64_t sample, const Tensor& stored
   const absl::Status decoded = decoders_[k]->Decode(stored, move, to);
   if (decoded.ok()) return decoded;
   return absl::InvalidArgumentError(absl::StrCat(dataset_.arrays()[options_.arrays[k].array].file,
-                                                 ": sample ", sample, " (the first is 0) ",
-                                                 decoded.message()));
+                                                 ": sample ", dataset_.NumberInFile(sample),
+                                                 " (the first is 0) ", decoded.message()));
 }
 
 absl::StatusOr<Tensor> SampleWriter::ReadVaried(size_t k, const VariedSample& source) const {

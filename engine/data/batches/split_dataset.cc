@@ -66,6 +66,9 @@ class Subset : public Dataset {
   }
   std::span<const int32_t> lengths() const override { return lengths_; }
   Fit fit() const override { return all_->fit(); }
+  int64_t NumberInFile(int64_t index) const override {
+    return all_->NumberInFile(indices_[static_cast<size_t>(index)]);
+  }
   std::string Describe(int64_t index) const override {
     return all_->Describe(indices_[static_cast<size_t>(index)]);
   }

@@ -101,6 +101,8 @@ class Dataset {
   // A number for each sample, the same for those that belong together.  Empty: none do.
   virtual std::span<const int64_t> groups() const { return {}; }
   virtual Fit fit() const { return {}; }
+  // The number that people count a sample by, in the files that arrays() name.
+  virtual int64_t NumberInFile(int64_t index) const { return index; }
   // For people: where a sample is from, such as a picture's path.
   virtual std::string Describe(int64_t index) const;
   // ReadStored of the first array of pictures.  "": there is none.

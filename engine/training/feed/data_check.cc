@@ -133,7 +133,8 @@ class CheckedInput {
     const absl::Status status = decoder_.Decode(stored, {}, decoded);
     if (!status.ok()) {
       if (keeps_faulty_) return absl::OkStatus();
-      return absl::InvalidArgumentError(absl::StrCat(what_, ": ", array_.file, ": sample ", sample,
+      return absl::InvalidArgumentError(absl::StrCat(what_, ": ", array_.file, ": sample ",
+                                                     dataset_.NumberInFile(sample),
                                                      " (the first is 0) ", status.message()));
     }
     if (finds_large_) LookForLarge(sample, stored, decoded);
@@ -145,8 +146,8 @@ class CheckedInput {
           ranges_, [value](const LabelRange& range) { return range.Takes(value); });
       if (refuses == ranges_.end() || bad_) continue;
       bad_ = absl::StrFormat("%s: %s: sample %d (the first is 0): %s takes %s from 0 to %d, got %d",
-                             what_, array_.file, sample, refuses->who, refuses->state,
-                             refuses->largest, value);
+                             what_, array_.file, dataset_.NumberInFile(sample), refuses->who,
+                             refuses->state, refuses->largest, value);
       bad_value_ = value;
     }
     return absl::OkStatus();
@@ -175,7 +176,7 @@ class CheckedInput {
       if (value >= 0) continue;
       return absl::InvalidArgumentError(
           absl::StrFormat("%s: %s: sample %d (the first is 0): %s, got %g; correct the data", what_,
-                          array_.file, sample, not_below_zero_, value));
+                          array_.file, dataset_.NumberInFile(sample), not_below_zero_, value));
     }
     return absl::OkStatus();
   }
@@ -189,7 +190,8 @@ class CheckedInput {
         const double value = values[i];
         if (!(std::abs(value) > most)) continue;
         most = std::abs(value);
-        large_ = {fed_.name, sample, i % channels, StoredAt(stored, i), value};
+        large_ = {fed_.name, dataset_.NumberInFile(sample), i % channels, StoredAt(stored, i),
+                  value};
       }
     };
     dtype_ == DType::kF64 ? look(decoded.as<double>()) : look(decoded.as<float>());

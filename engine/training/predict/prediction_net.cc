@@ -15,6 +15,7 @@ namespace {
 struct WantedOutput {
   std::string name;  // of the layer, with :K
   Prediction::OutputKind kind = Prediction::OutputKind::kValues;
+  std::string target = {};  // a net input, or ""
 };
 
 std::string NameOf(const NetGraph& graph, const NetConfig& net, const Source& source) {
@@ -44,7 +45,9 @@ std::vector<WantedOutput> ScoresOf(const NetGraph& graph, const NetConfig& net) 
     if (!IsLoss(*node.config) || node.inputs.front().is_net_input) continue;
     const std::string name = NameOf(graph, net, node.inputs.front());
     if (std::ranges::find(wanted, name, &WantedOutput::name) != wanted.end()) continue;
-    wanted.push_back({name, KindOf(*node.config)});
+    const bool aims = node.config->has_mean_squared_error() && node.inputs[1].is_net_input;
+    wanted.push_back(
+        {name, KindOf(*node.config), aims ? net.input(node.inputs[1].index).name() : ""});
   }
   return wanted;
 }
@@ -91,7 +94,7 @@ Prediction Append(const WantedOutput& output, size_t number, NetConfig& net) {
   record.set_name(base);
   record.add_input(from);
   record.mutable_record();
-  return {output.name, base, output.kind};
+  return {output.name, base, output.target, output.kind};
 }
 
 template <typename Repeated>
@@ -104,6 +107,7 @@ void Keep(const std::function<bool(const std::string&)>& stays, Repeated& fields
 }  // namespace
 
 absl::StatusOr<std::vector<Prediction>> CutToPredict(std::span<const std::string> outputs,
+                                                     const std::string& kept,
                                                      Parsed<NetConfig>& net) {
   ASSIGN_OR_RETURN(const NetGraph graph, BuildGraph(net, LayerConfig::TEST));
   NetConfig& config = *net.message;
@@ -119,7 +123,7 @@ absl::StatusOr<std::vector<Prediction>> CutToPredict(std::span<const std::string
   }
   WriteInputs(graph, config);
   const std::set<std::string> needed = NeededBy(graph, wanted);
-  std::set<std::string> read;
+  std::set<std::string> read = {kept};
   for (const Node& node : graph.nodes) {
     if (!needed.contains(node.config->name())) continue;
     for (const Source& source : node.inputs) {

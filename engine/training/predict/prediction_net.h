@@ -22,15 +22,17 @@ struct Prediction {
   };
   std::string name;    // as it was asked for: LAYER or LAYER:K
   std::string record;  // the layer that records it
+  std::string target;  // the net's input that it is to equal, in that input's unit, or ""
   OutputKind kind = OutputKind::kValues;
 };
 
 // Removes all layers of `net` but those that `outputs` need when testing, and inputs that none of
-// them reads.  Appends a layer `record` for each output.  Without outputs they are what the losses
-// read first, behind a softmax or a sigmoid where the loss is of one.
-// Errors: those of BuildGraph, and InvalidArgument for an output that is no layer ("did you mean"),
-// or a net without a loss.
+// them reads but `kept`, if that is one.  Appends a layer `record` for each output.  Without
+// outputs they are what the losses read first, behind a softmax or a sigmoid where the loss is of
+// one. Errors: those of BuildGraph, and InvalidArgument for an output that is no layer ("did you
+// mean"), or a net without a loss.
 absl::StatusOr<std::vector<Prediction>> CutToPredict(std::span<const std::string> outputs,
+                                                     const std::string& kept,
                                                      Parsed<NetConfig>& net);
 
 // Appends what records the class shares of the first softmax_cross_entropy [N, classes] whose

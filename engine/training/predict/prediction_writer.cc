@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -214,6 +215,13 @@ class NpyWriter : public Output {
 
 absl::StatusOr<std::unique_ptr<PredictionWriter>> PredictionWriter::Open(
     const std::string& path, PredictionText text, std::span<const Prediction> predictions) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--out=", path,
+                     ": expected a file, got a device, pipe or folder; leave --out out and send "
+                     "the output there"));
+  }
   switch (text.format) {
     case PredictionFormat::kTable:
       return std::make_unique<TableWriter>(path, std::move(text), predictions);

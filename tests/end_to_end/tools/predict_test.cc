@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -92,6 +95,54 @@ TEST_F(Predict, OfPicturesGivenByHand) {
   EXPECT_EQ(shares(given[1]), shares(whole[1]));
   EXPECT_EQ(shares(given[2]), shares(whole[2]));
   EXPECT_THAT(given[1], HasSubstr("some/a.png,"));
+}
+
+// A table's label is in its own unit, and is not needed.  The run's own split by class is read
+// again.
+TEST_F(Predict, OfTables) {
+  std::string rows = "x,kind,y\n", unlabelled = "x\n";
+  for (int i = 0; i < 60; ++i) {
+    absl::StrAppend(&rows, i, ",", i % 2 == 0 ? "a" : "b", ",", 1000 + 10 * i, "\n");
+    absl::StrAppend(&unlabelled, i, "\n");
+  }
+  WriteBytes(folder_ / "rows.csv", rows);
+  WriteBytes(folder_ / "unlabelled.csv", unlabelled);
+  const auto train = [&](const std::string& name, const std::string& label, const std::string& loss,
+                         const std::string& data) {
+    WriteBytes(folder_ / (name + "-net.textproto"),
+               absl::StrCat("name: \"t\" input { name: \"columns\" dims: 1 } input { ", label,
+                            " } layer { name: \"out\" input: \"columns\" ", loss));
+    WriteBytes(folder_ / (name + ".textproto"),
+               absl::StrCat("net: \"", name, "-net.textproto\" data { ", data,
+                            " normalization { input: \"columns\" auto: true } } optimizer { sgd {} "
+                            "} learning_rate { base: 0.1 } batch: 30 steps: 100"));
+    const ToolResult result =
+        RunTool("train", {absl::StrCat("--trainer=", folder_ / (name + ".textproto")),
+                          absl::StrCat("--out=", folder_ / name)});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return absl::StrCat("--run=", folder_ / name);
+  };
+  const std::string real =
+      train("real", "name: \"label\" dims: 1",
+            "dense { outputs: 1 } } layer { name: \"loss\" input: [\"out\", \"label\"] "
+            "mean_squared_error {} }",
+            "train { table { file: \"rows.csv\" column: \"x\" label: \"y\" } } "
+            "normalization { input: \"label\" auto: true }");
+  const std::vector<std::string> lines = absl::StrSplit(
+      Said({real, folder_ / "unlabelled.csv", "--format=csv"}), '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 61u);
+  for (int i = 0; i < 60; ++i) {
+    EXPECT_NEAR(std::stod(lines[i + 1].substr(lines[i + 1].find(',') + 1)), 1000 + 10 * i, 10);
+  }
+  const std::string classes =
+      train("classes", "name: \"label\" type: LABEL",
+            "dense { outputs: 2 } } layer { name: \"loss\" input: [\"out\", \"label\"] "
+            "softmax_cross_entropy {} }",
+            "train { table { file: \"rows.csv\" column: \"x\" label: \"kind\" } } "
+            "split { test: 0.2 by: CLASS }");
+  const std::string held = Said({classes});
+  EXPECT_EQ(std::count(held.begin(), held.end(), '\n'), 12);
+  EXPECT_THAT(held, HasSubstr("  a 0."));
 }
 
 TEST_F(Predict, Errors) {

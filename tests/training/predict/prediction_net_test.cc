@@ -52,7 +52,7 @@ std::vector<std::string> InputsOf(const NetConfig& net) {
 
 TEST(CutToPredict, KeepsWhatTheLossesReadBehindTheirSharesByDefault) {
   Parsed<NetConfig> net = Parse(kNet);
-  const auto predictions = CutToPredict({}, net);
+  const auto predictions = CutToPredict({}, "", net);
   ASSERT_TRUE(predictions.ok()) << predictions.status();
   ASSERT_EQ(predictions->size(), 2u);
   EXPECT_EQ((*predictions)[0].name, "fc");
@@ -69,7 +69,7 @@ TEST(CutToPredict, KeepsWhatTheLossesReadBehindTheirSharesByDefault) {
 TEST(CutToPredict, KeepsWhatALayerNeedsAndNoMore) {
   Parsed<NetConfig> net = Parse(kNet);
   const std::vector<std::string> outputs = {"flat", "conv"};
-  const auto predictions = CutToPredict(outputs, net);
+  const auto predictions = CutToPredict(outputs, "", net);
   ASSERT_TRUE(predictions.ok()) << predictions.status();
   EXPECT_EQ((*predictions)[1].kind, Prediction::OutputKind::kValues);
   EXPECT_THAT(LayersOf(*net.message),
@@ -81,12 +81,13 @@ TEST(CutToPredict, Errors) {
   Parsed<NetConfig> net = Parse(kNet);
   const std::vector<std::string> near = {"fcc"}, training = {"drop"};
   EXPECT_THAT(
-      CutToPredict(near, net).status().message(),
+      CutToPredict(near, "", net).status().message(),
       HasSubstr("net.textproto: output \"fcc\": unknown layer \"fcc\"; did you mean \"fc\"?"));
-  EXPECT_THAT(CutToPredict(training, net).status().message(), HasSubstr("unknown layer \"drop\""));
+  EXPECT_THAT(CutToPredict(training, "", net).status().message(),
+              HasSubstr("unknown layer \"drop\""));
   Parsed<NetConfig> without =
       Parse("name: \"t\" input { name: \"x\" dims: 2 } layer { name: \"a\" relu {} }");
-  EXPECT_THAT(CutToPredict({}, without).status().message(), HasSubstr("the net has no loss"));
+  EXPECT_THAT(CutToPredict({}, "", without).status().message(), HasSubstr("the net has no loss"));
 }
 
 TEST(AddClassShares, LeavesTheNetAndAddsARecord) {

@@ -229,15 +229,19 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenTable(const SeriesSource& source) {
   };
   ASSIGN_OR_RETURN(std::string saved, FitFor(source, kTableFile, config.fit(), make));
   const std::string saved_in = config.has_fit() ? source.Resolve(config.fit()) : kTableFile;
-  const absl::StatusOr<TableFit> parsed = ParseTableFit(saved);
+  absl::StatusOr<TableFit> parsed = ParseTableFit(saved);
   if (!parsed.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(saved_in, ":", parsed.status().message()));
   }
-  const TableFit& fit = *parsed;
+  TableFit& fit = *parsed;
   if (const absl::Status status = CheckTableFit(fit, config, kind); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(saved_in, " ", status.message()));
   }
   RETURN_IF_ERROR(CheckColumns(source, config, fit));
+  if (kind == LabelKind::kNone) {  // the column need not be there
+    fit.labels.clear();
+    fit.label_kind = LabelKind::kNone;
+  }
 
   int64_t rows = survey && source.train ? survey->rows : 0;
   if (rows == 0) {
