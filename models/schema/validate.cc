@@ -175,7 +175,7 @@ constexpr FieldRange kRanges[] = {
     {"data.augmentation.random_crop.most_area", FieldRange::kAbove, 0, kBeyondOne},
     {"data.augmentation.random_crop.least_aspect", FieldRange::kAbove, 0},
     {"data.augmentation.random_crop.most_aspect", FieldRange::kAbove, 0},
-    {"data.augmentation.rotate", FieldRange::kAtLeast, 0},
+    {"data.augmentation.rotate", FieldRange::kAtLeast, 0, 360},
     {"data.augmentation.color.brightness", FieldRange::kAtLeast, 0},
     {"data.augmentation.color.contrast", FieldRange::kAtLeast, 0},
     {"data.augmentation.color.saturation", FieldRange::kAtLeast, 0},
@@ -254,7 +254,12 @@ absl::Status Check(const FieldRange& range, const Message& root, const SourceMap
     return absl::OkStatus();
   } else {
     must = absl::StrCat(above ? "> " : ">= ", NumberText(range.least));
-    if (std::isfinite(range.below)) absl::StrAppend(&must, " and < ", NumberText(range.below));
+    const bool reached = range.below == kBeyondOne || range.below == kBeyondHalf;
+    if (std::isfinite(range.below)) {
+      absl::StrAppend(
+          &must, reached ? " and <= " : " and < ",
+          reached ? (range.below == kBeyondOne ? "1" : "0.5") : NumberText(range.below));
+    }
   }
   const std::string got = integer ? absl::StrCat(count) : NumberText(value);
   return Error(source.Where(*message, last), "",
@@ -280,8 +285,32 @@ bool AnySource(const DataConfig& data, bool (*is)(const DatasetConfig&)) {
   return is(data.train()) || std::ranges::any_of(data.train().beside(), is);
 }
 
+// The bounds of what is drawn between two.
+absl::Status CheckBounds(const AugmentationConfig& config, const SourceMap& source) {
+  const AugmentationConfig::RandomCrop& crop = config.random_crop();
+  const AugmentationConfig::Erase& erase = config.erase();
+  const struct {
+    const Message& in;
+    absl::string_view path, what;
+    double least, most;
+  } kBounds[] = {
+      {crop, "random_crop", "area", crop.least_area(), crop.most_area()},
+      {crop, "random_crop", "aspect", crop.least_aspect(), crop.most_aspect()},
+      {config.blur(), "blur", "sigma", config.blur().least_sigma(), config.blur().most_sigma()},
+      {erase, "erase", "area", erase.least_area(), erase.most_area()}};
+  for (const auto& bounds : kBounds) {
+    if (bounds.least <= bounds.most) continue;
+    return Error(source.Where(bounds.in, absl::StrCat("least_", bounds.what)), "",
+                 absl::StrCat("data.augmentation.", bounds.path, ": expected least_", bounds.what,
+                              " of at most most_", bounds.what, ", got ", NumberText(bounds.least),
+                              " and ", NumberText(bounds.most)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Validate(const DataConfig& data, const SourceMap& source) {
   if (absl::Status status = ValidateSources(data, source); !status.ok()) return status;
+  if (absl::Status status = CheckBounds(data.augmentation(), source); !status.ok()) return status;
   if (data.has_split() && data.has_test()) {
     return Error(source.Where(data, "split"), "",
                  "data.split makes test data of data.train, but there is data.test; leave one out");

@@ -152,6 +152,11 @@ TEST(TrainerText, Sequences) {
        "t:2:80: data.augmentation.repeated is of the orders SHUFFLED and BALANCED, but data.order "
        "is "
        "CONTIGUOUS; leave one out"},
+      {"train { images { list: 'a' } } augmentation { random_crop { least_area: 0.35 most_area: "
+       "0.1 "
+       "} }",
+       "t:2:68: data.augmentation.random_crop: expected least_area of at most most_area, got 0.35 "
+       "and 0.1"},
       {"train { reviews { length: 4 } }",
        "t:2:16: data.train.reviews: write one of folder and file"},
       {"train { reviews { length: 4 folder: 'a' file: 'b' } }",
@@ -306,6 +311,7 @@ TEST(TrainerText, OutOfRange) {
       {"data.augmentation.shift", "-1", ">= 0"},
       {"data.augmentation.mixup.alpha", "0", "> 0"},
       {"data.augmentation.repeated", "0", ">= 1"},
+      {"data.augmentation.gray", "2", ">= 0 and <= 1"},
       {"data.max_bad_samples", "-1", ">= 0"},
       {"optimizer.sgd.momentum", "1", ">= 0 and < 1"},
       {"optimizer.sgd.momentum", "1e+99", ">= 0 and < 1"},
