@@ -117,9 +117,11 @@ absl::StatusOr<Evaluated> Read() {
   if (absl::GetFlag(FLAGS_report).empty()) return subject;
   ASSIGN_OR_RETURN(subject.shares, AddClassShares(config.data().label_input(), net));
   if (subject.shares) return subject;
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "--report: is of a net with softmax_cross_entropy of scores [N, classes] and input \"%s\"",
-      config.data().label_input()));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("--report: is of a net with softmax_cross_entropy of scores [N, classes] and "
+                      "classes, an input "
+                      "\"%s\" of type LABEL without dims",
+                      config.data().label_input()));
 }
 
 // Counts each sample's class and shares.

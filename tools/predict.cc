@@ -15,6 +15,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "distributed/transport/launcher.h"
 #include "engine/data/files/atomic_file.h"
 #include "engine/data/files/private_folder.h"
 #include "engine/data/sets/fit.h"
@@ -115,6 +116,10 @@ struct PredictRequest {
 absl::Status TakeStandardInput(const std::string& folder, std::vector<std::string>& paths) {
   for (std::string& path : paths) {
     if (path != "-") continue;
+    if (AnnouncedRank().size > 1) {
+      return absl::InvalidArgumentError(
+          "standard input reaches one rank alone; name a file, or start without mpirun");
+    }
     path = folder + "/standard-input.tsv";
     const std::string text(std::istreambuf_iterator<char>(std::cin), {});
     RETURN_IF_ERROR(WriteFileAtomically(path, [&](const FileSink& sink) { return sink(text); }));
@@ -188,6 +193,12 @@ absl::Status TakeData(std::vector<std::string> paths, PredictRequest& wanted) {
                    PrivateFolder::Make(std::filesystem::temp_directory_path().string(),
                                        "gyre_predict", std::to_string(getpid())));
   wanted.folder.emplace(std::move(folder));
+  for (const std::string& path : paths) {
+    std::error_code ignored;
+    if (!std::filesystem::equivalent(path, absl::GetFlag(FLAGS_out), ignored)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--out=", path, ": is also what is predicted; name another file"));
+  }
   RETURN_IF_ERROR(TakeStandardInput(wanted.folder->path(), paths));
   return TakeAsTestData(paths, wanted.folder->path(), *wanted.files.net.message, config);
 }

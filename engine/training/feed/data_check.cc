@@ -158,7 +158,17 @@ class CheckedInput {
     if (!bad_) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         *bad_, largest_ > bad_value_ ? absl::StrCat(", and up to ", largest_, " in others") : "",
-        "; correct the data, or the ", fed_.label ? "layer" : "net"));
+        "; correct the data, or the ", fed_.label ? "layer" : "net", Classes()));
+  }
+
+  // For people: the classes that a run's outputs must be as many as, or "".
+  std::string Classes() const {
+    const std::vector<std::string> names = ClassNamesOf(dataset_.fit());
+    if (names.empty() || bad_value_ < 0 || bad_value_ >= static_cast<int64_t>(names.size())) {
+      return "";
+    }
+    return absl::StrFormat("; %d is \"%s\", and there are %d classes", bad_value_,
+                           names[static_cast<size_t>(bad_value_)], names.size());
   }
 
   // Beyond kLargeInput, if there is one.

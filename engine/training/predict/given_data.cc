@@ -31,13 +31,18 @@ bool IsPicture(const InputConfig& input) {
 // What the run's net takes, for people.
 std::string Accepted(const NetConfig& net, const DatasetConfig& train) {
   std::vector<std::string> kinds;
-  if (std::ranges::any_of(net.input(), IsPicture))
+  if (net.input_size() == 1 && IsPicture(net.input(0))) {
     kinds.emplace_back("pictures or folders of them");
+  }
   if (train.has_table()) kinds.emplace_back("a .csv file");
   if (train.has_reviews()) kinds.emplace_back("a .tsv of a text a line");
   kinds.emplace_back("an .npz of arrays by the inputs' names");
   if (net.input_size() == 1) kinds.emplace_back("a .npy");
-  return absl::StrJoin(kinds, ", ");
+  std::string accepted = absl::StrJoin(kinds, ", ");
+  if (net.input_size() > 1) {
+    absl::StrAppend(&accepted, ", as these outputs need ", net.input_size(), " inputs");
+  }
+  return accepted;
 }
 
 // The pictures of a folder and of the folders in it, sorted.  Hidden ones are left out.

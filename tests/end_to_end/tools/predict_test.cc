@@ -151,6 +151,9 @@ TEST_F(Predict, Errors) {
   EXPECT_THAT(Refused({run, "missing.png"}), HasSubstr("missing.png: is not there"));
   WriteBytes(folder_ / "a.csv", "x\n1\n");
   EXPECT_THAT(Refused({run, folder_ / "a.csv"}), HasSubstr("expected pictures or folders of them"));
+  const std::string out = absl::StrCat("--out=", folder_ / "a.csv");
+  EXPECT_THAT(Refused({run, folder_ / "a.csv", out}), HasSubstr("is also what is predicted"));
+  EXPECT_THAT(Refused({run, "--out=/dev/null"}), HasSubstr("expected a file, got a device"));
   EXPECT_THAT(Refused({run, "--outputs=nothing"}), HasSubstr("unknown layer \"nothing\""));
   EXPECT_THAT(Refused({run, "--format=xml"}), HasSubstr("--format=xml: expected table"));
   EXPECT_THAT(Refused({run, "--out=a.xml"}), HasSubstr("--out=a.xml: expected a name"));
