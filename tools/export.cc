@@ -31,8 +31,9 @@ constexpr char kUsage[] =
     "  export --weights=runs/a/checkpoints/step_00000200 --to=lenet.npz\n"
     "\n"
     "Tensors are named LAYER.STATE (conv1.weight), row-major; convolution weights are\n"
-    "O,I,H,W.  A .gyre is a .safetensors.  Both also hold the texts of net and\n"
-    "trainer, classes, vocabulary and normalization.\n"
+    "O,I,H,W.\n"
+    "Like a .safetensors, a .gyre also holds the texts of net and trainer, classes,\n"
+    "vocabulary and normalization.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {
