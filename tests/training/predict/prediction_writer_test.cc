@@ -15,8 +15,8 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::vector<Prediction> kBoth = {{"fc", "r0", Prediction::OutputKind::kClassShares},
-                                       {"age", "r1", Prediction::OutputKind::kValues}};
+const std::vector<Prediction> kBoth = {{"fc", "r0", "", Prediction::OutputKind::kClassShares},
+                                       {"age", "r1", "", Prediction::OutputKind::kValues}};
 
 class Writer : public testing::Test {
  protected:
