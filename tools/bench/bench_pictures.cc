@@ -34,8 +34,8 @@ namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "measures pictures in files becoming a net's input: decode, random resized crop,\n"
-    "flip, normalise.\n"
+    "measures pictures in files becoming a net's input:\n"
+    "decode, random resized crop, flip, normalise.\n"
     "\n"
     "  bench_pictures --folder=photos\n"
     "\n"
