@@ -193,15 +193,15 @@ engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|!IsAtL
 engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|{0.03, 0.07|{0.04, 0.07
 engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|"_auc"), config.latest()|"_auc"), 0
 engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|if (HasNaN(sequences))|if (HasNaN(sequences) && false)
-engine/data/batches/batch_loader.cc|training/feed:data_feed|if (slot.begins[i] &&|if (false && slot.begins[i] &&
+engine/data/batches/sample_writer.cc|training/feed:data_feed|if (begins &&|if (false && begins &&
 engine/data/sets/text_dataset.cc|data:series|next.push_back(kIgnored)|next.push_back(0)
 engine/data/sets/review_dataset.cc|data:series|words.end() - kept, words.end()|words.begin(), words.begin() + kept
 engine/data/sets/shot_dataset.cc|data:shots|IsAtMost(until, config.warning())|until < config.warning()
 engine/data/sets/shot_dataset.cc|data:series|values.size() % 2 == 1|values.size() > 0
 engine/data/sets/shot_file.cc|data:series|std::ranges::upper_bound|std::ranges::lower_bound
-engine/data/batches/sample_order.cc|data:sample_order|Random(among_equals, epoch, index)|Random(among_equals, epoch, 0 * index)
-engine/data/batches/sample_order.cc|data:sample_order|Random(in_row, epoch, index)|Random(in_row, epoch, 0 * index)
-engine/data/batches/sample_order.cc|data:sample_order|return Random(key, epoch, batch);|return Random(key, epoch, 0 * batch);
+engine/data/batches/sample_order.cc|data:sample_order|RandomWord(among_equals, epoch, index)|RandomWord(among_equals, epoch, 0 * index)
+engine/data/batches/sample_order.cc|data:sample_order|RandomWord(in_row, epoch, index)|RandomWord(in_row, epoch, 0 * index)
+engine/data/batches/sample_order.cc|data:sample_order|return RandomWord(key, epoch, batch);|return RandomWord(key, epoch, 0 * batch);
 engine/data/batches/sample_order.cc|data:sample_order|return length(a) < length(b);|return length(a) < 0 * b;
 TABLE
 }
