@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/runtime/check.h"
 #include "engine/training/feed/augment_feed.h"
+#include "engine/training/feed/losses.h"
 #include "engine/training/feed/normalization_fit.h"
 
 namespace gyre {
@@ -162,11 +163,7 @@ class FeedMaker {
                           name, name));
     }
     for (const LayerConfig& layer : net_.message->layer()) {
-      const bool is_loss = layer.has_softmax_cross_entropy() || layer.has_sigmoid_cross_entropy() ||
-                           layer.has_binary_cross_entropy() || layer.has_mean_squared_error() ||
-                           layer.has_hinge() || layer.has_binary_hinge() || layer.has_max_hinge() ||
-                           layer.has_time_to_event();
-      if (!is_loss || std::ranges::count(layer.input(), name) > 0) continue;
+      if (!IsLoss(layer) || std::ranges::count(layer.input(), name) > 0) continue;
       return absl::InvalidArgumentError(
           absl::StrFormat("%s: layer \"%s\": data.%s weighs samples, which this loss does not "
                           "take; write \"%s\" as "

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
+#include "engine/training/feed/losses.h"
 #include "models/schema/graph.h"
 
 namespace gyre {
@@ -22,12 +23,6 @@ std::string NameOf(const NetGraph& graph, const NetConfig& net, const Source& so
   if (source.is_net_input) return net.input(source.index).name();
   const std::string& name = graph.nodes[source.index].config->name();
   return source.output == 0 ? name : absl::StrCat(name, ":", source.output);
-}
-
-bool IsLoss(const LayerConfig& layer) {
-  return layer.has_softmax_cross_entropy() || layer.has_sigmoid_cross_entropy() ||
-         layer.has_binary_cross_entropy() || layer.has_mean_squared_error() || layer.has_hinge() ||
-         layer.has_binary_hinge() || layer.has_max_hinge() || layer.has_time_to_event();
 }
 
 Prediction::OutputKind KindOf(const LayerConfig& loss) {
