@@ -1,7 +1,6 @@
 // Records as a data set: they feed what the packed source fed.
 
 #include <gmock/gmock.h>
-#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -10,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "engine/data/batches/split_dataset.h"
-#include "engine/data/pictures/encode.h"
 #include "tests/data/array_bytes.h"
+#include "tests/data/images/image_fixture.h"
 #include "tests/data/records/records_fixture.h"
 #include "tests/data/temp_folder.h"
 
@@ -24,30 +23,8 @@ using testing::HasSubstr;
 constexpr char kImages[] = "train { images { list: 'list' } }";
 constexpr char kRecords[] = "train { records { file: 'train-*.rec' } }";
 
-class RecordDatasetTest : public testing::Test {
+class RecordDatasetTest : public Images {
  protected:
-  NetInputs inputs_ = {{.name = "image", .dims = {4, 6, 3}}, {.name = "label", .label = true}};
-  TempFolder folder_;
-  std::mt19937 random_{7};
-
-  absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& text, bool train = true,
-                                                const Fit& fit = {}) const {
-    DataConfig config;
-    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
-    return OpenDataset(config, train, folder_ / "trainer", inputs_, fit);
-  }
-  std::string Error(const absl::Status& status) const {
-    return absl::StrReplaceAll(std::string(status.message()), {{folder_.path() + "/", "@"}});
-  }
-  std::string Error(const std::string& text, bool train = true, const Fit& fit = {}) const {
-    return Error(Open(text, train, fit).status());
-  }
-
-  void Picture(const std::string& name, int64_t height, int64_t width, int channels) {
-    std::vector<uint8_t> pixels(static_cast<size_t>(height * width * channels));
-    for (uint8_t& pixel : pixels) pixel = static_cast<uint8_t>(random_());
-    WriteBytes(folder_ / name, *PngOf({height, width, channels, pixels.data()}));
-  }
   // Pictures of other sizes, and a list of them with classes a and b, or with masks.
   void Pictures(int count, bool masks = false) {
     std::string list;
