@@ -37,6 +37,7 @@ const std::vector<KernelCase>& KernelCases() {
       {"max_hinge", "max_hinge {}", {{4, 3, 1}, {4, 3}}, true},
       {"time_to_event", "time_to_event { horizon: 1 }", {{4, 3}, {4, 3}}},
       {"roc_auc", "roc_auc {}", {{4, 1}, {4}}, true},
+      {"record", "record {}", {{4, 3}}},
       {"alarm", "alarm { earliest: 1 }", {{4, 3, 1}, {4, 3}, {4, 3}}, true},
       {"layer_norm", "layer_norm {}", {{4, 6}}},
       {"lrn", "lrn {}", {{2, 3, 3, 6}}},

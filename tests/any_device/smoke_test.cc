@@ -79,7 +79,7 @@ LayerCase CaseOf(const KernelCase& c) {
 }
 
 bool IsMeasure(const std::string& type) {
-  return type == "accuracy" || type == "roc_auc" || type == "alarm";
+  return type == "accuracy" || type == "roc_auc" || type == "record" || type == "alarm";
 }
 
 class LayerKernels : public testing::TestWithParam<LayerRun> {};
