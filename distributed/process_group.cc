@@ -71,14 +71,15 @@ void ProcessGroup::StartThread(MakeCommunicator make, AllreduceChoice allreduce)
                          closed = std::move(closed)]() mutable {
     pthread_setname_np(pthread_self(), kMeetingThread);
     std::unique_lock driving(driving_);
-    const absl::Status status = Open(make, allreduce);
-    if (!status.ok()) queue_.Fail(status);
+    absl::Status status = Open(make, allreduce);
+    const bool opened = status.ok();
+    if (!opened) queue_.Fail(status);
     {
       std::lock_guard lock(mutex_);
-      opened_ = status;
+      opened_ = std::move(status);
     }
     EnterPhase(Phase::kOpen);
-    if (status.ok()) {
+    if (opened) {
       // Ranks may have to come together for it, and one thread may start all of them.
       const absl::Status made = lanes_->Open();
       if (!made.ok()) Fail(made);
