@@ -271,8 +271,14 @@ absl::Status PredictAll(const PredictRequest& wanted, ProcessGroup& communicatio
     }
     return writer->Write(data.test->Describe(sample), values);
   };
-  RETURN_IF_ERROR(RunTest(*trained.model, *data.test, *choice.device, *trained.stream,
-                          communication, PredictionsTo(wanted.predictions, communication, write)));
+  const TestSink join = PredictionsTo(wanted.predictions, communication, write);
+  const TestSink predict = [&](const TestedBatch& tested) {
+    const auto& faults = tested.batch.faults;
+    if (faults.empty()) return join(tested);
+    return absl::Status(absl::DataLossError(absl::StrCat("test data: ", faults[0].message)));
+  };
+  RETURN_IF_ERROR(
+      RunTest(*trained.model, *data.test, *choice.device, *trained.stream, communication, predict));
   return communication.rank() == 0 ? writer->Finish() : absl::OkStatus();
 }
 

@@ -72,6 +72,8 @@ struct RunShape {
   std::vector<ElementRange> ShardsOf(int64_t elements, DType dtype) const;
   // Whether updates must wait for all gradients.
   bool gated() const { return clip_norm.has_value() || loss_scale.dynamic(); }
+  // Whether all ranks are in the same step, or the next.
+  bool StepTogether() const { return !server || server->sync == Sync::kBsp; }
   // Whether each worker of a server clips and skips its own gradients before it sends them.
   bool gates_alone() const { return server && server->sync != Sync::kBsp && gated(); }
   // With a server, whether a step's first iteration, which receives the owners' values, is one that
@@ -120,7 +122,7 @@ struct Feed {
   bool weighs_classes = false;
   // Of the training samples, if the order or weights depend on them.
   std::shared_ptr<const SampleClasses> classes = {};
-  int64_t max_bad_samples = 0;  // that are zeros in an epoch, or a test.  0: an error at the first
+  int64_t max_bad_samples = 0;  // that may be zeros of weight 0, in an epoch or a test
   // Bytes are copied unconverted to device memory of their own, on a stream of their own, while the
   // step before computes.  From there they are normalised into the inputs.  Otherwise values are
   // copied straight into the inputs, which is best if the device has the host's memory.

@@ -105,13 +105,12 @@ TEST_P(BatchLoaderTest, GivesTheSamplesOfEachPosition) {
     SampleOrder order(dataset.size(), 3);
     std::deque<Batch> held;
     for (int64_t step = 0; step < 60; ++step) {
-      const absl::StatusOr<Batch> batch = loader->Next();
-      ASSERT_TRUE(batch.ok()) << batch.status();
-      EXPECT_EQ(batch->first_position, options.first_position + step * options.advance);
-      EXPECT_EQ(batch->arrays[0].shape, (Shape{options.count, 2, 3, 1}));
-      EXPECT_EQ(batch->arrays[0].dtype, DType::kI32);
-      EXPECT_EQ(batch->arrays[1].shape, Shape{options.count});
-      held.push_back(*batch);
+      const Batch batch = loader->Next();
+      EXPECT_EQ(batch.first_position, options.first_position + step * options.advance);
+      EXPECT_EQ(batch.arrays[0].shape, (Shape{options.count, 2, 3, 1}));
+      EXPECT_EQ(batch.arrays[0].dtype, DType::kI32);
+      EXPECT_EQ(batch.arrays[1].shape, Shape{options.count});
+      held.push_back(batch);
       while (static_cast<int>(held.size()) > options.depth - 2 || (!held.empty() && random() % 2)) {
         const size_t which = random() % held.size();
         ExpectSamples(held[which], order);
@@ -136,7 +135,7 @@ TEST_P(BatchLoaderTest, AugmentationFollowsThePosition) {
     options.first_position = first;
     const auto loader = Load(dataset, options);
     for (int step = 0; step < 24; ++step) {
-      const Batch batch = loader->Next().value();
+      const Batch batch = loader->Next();
       for (int64_t i = 0; i < options.count; ++i) {
         const int64_t position = first + step * options.advance + i;
         const Tensor stored = ReadSample(dataset, batch.samples[i], 0).value();
@@ -167,7 +166,7 @@ TEST_P(BatchLoaderTest, MasksMoveWithTheirPicture) {
     const auto loader = Load(dataset, options);
     int turned = 0;
     for (int step = 0; step < 20; ++step) {
-      const Batch batch = loader->Next().value();
+      const Batch batch = loader->Next();
       for (int64_t i = 0; i < options.count; ++i) {
         const int64_t position = batch.first_position + i;
         Tensor mask = ReadSample(dataset, batch.samples[i], 2).value();
@@ -202,7 +201,7 @@ TEST_P(BatchLoaderTest, ClassesBecomeDistributionsAndWeights) {
     for (const bool weighs : {false, true}) {
       if (weighs) options.weighed_by = std::make_shared<SampleClasses>(classes);
       const auto loader = Load(dataset, options);
-      const Batch batch = loader->Next().value();
+      const Batch batch = loader->Next();
       EXPECT_EQ(batch.arrays[0].shape, (Shape{4, 4}));
       EXPECT_EQ(batch.arrays[1].shape, Shape{4});
       VisitReal(dtype, [&]<typename T>() {
@@ -217,7 +216,7 @@ TEST_P(BatchLoaderTest, ClassesBecomeDistributionsAndWeights) {
     }
   }
   const auto loader = Load(dataset, {.arrays = {{.array = 1, .classes = 3}}, .count = 4});
-  EXPECT_EQ(loader->Next().status().message(),
+  EXPECT_EQ(loader->Next().faults.at(0).message,
             "labels: sample 3 (the first is 0): expected a class from 0 to 2, got 3");
 }
 
@@ -238,7 +237,7 @@ TEST_P(BatchLoaderTest, MixesTwoSamplesAndTheirLabels) {
     int mixed = 0;
     const auto loader = Load(dataset, options);
     for (int step = 0; step < 50; ++step) {
-      const Batch batch = loader->Next().value();
+      const Batch batch = loader->Next();
       for (int64_t i = 0; i < options.count; ++i) {
         const SampleDraw draw{options.seed, batch.first_position + i};
         const Mix mix = MixAt(options.mixing, draw, 5);
@@ -301,14 +300,13 @@ TEST_P(BatchLoaderTest, RanksWorkersAndResumptionChangeNothing) {
           .first_position = first_step * kGlobal + share.first,
           .count = share.count,
           .advance = kGlobal,
-          .workers = workers,
-          .keep_faulty = true};
+          .workers = workers};
       const auto loader =
           BatchLoader::Create(dataset, SampleOrder::Balanced(classes.of_sample, 3).Repeated(2),
                               *device_, options)
               .value();
       for (int64_t step = first_step; step < kSteps; ++step) {
-        const Batch batch = loader->Next().value();
+        const Batch batch = loader->Next();
         for (int64_t i = 0; i < share.count; ++i) {
           std::string& sample = samples[static_cast<size_t>(batch.first_position + i)];
           for (const Tensor& array : batch.arrays) {
@@ -346,7 +344,7 @@ TEST_P(BatchLoaderTest, AnEmptyShareGivesEmptyBatches) {
   options.advance = 2;
   const auto loader = Load(dataset, options);
   for (int64_t step = 0; step < 10; ++step) {
-    const Batch batch = loader->Next().value();
+    const Batch batch = loader->Next();
     EXPECT_EQ(batch.arrays[0].shape, (Shape{0, 2, 3, 1}));
     EXPECT_EQ(batch.arrays[1].shape, Shape{0});
     EXPECT_TRUE(batch.arrays[0]);
@@ -357,27 +355,6 @@ TEST_P(BatchLoaderTest, AnEmptyShareGivesEmptyBatches) {
   EXPECT_EQ(dataset.reads, 0);
 }
 
-TEST_P(BatchLoaderTest, AnErrorSurfacesAtItsBatchAndStays) {
-  for (int64_t broken = 0; broken < 12; ++broken) {
-    const FakeDataset dataset(12, broken);
-    SampleOrder order(12, 3);
-    int64_t position = 0;
-    while (order.At(position) != broken) ++position;
-    BatchLoaderOptions options = Options();
-    options.count = options.advance = 2;
-    const auto loader = Load(dataset, options);
-    for (int64_t step = 0; step < position / 2; ++step) {
-      const absl::StatusOr<Batch> batch = loader->Next();
-      ASSERT_TRUE(batch.ok()) << batch.status();
-      ExpectSamples(*batch, order);
-      loader->Release(*batch);
-    }
-    for (int again = 0; again < 3; ++again) {
-      EXPECT_EQ(loader->Next().status(), absl::DataLossError("sample is broken"));
-    }
-  }
-}
-
 TEST_P(BatchLoaderTest, ReadsAheadAndNoFurther) {
   const FakeDataset dataset(100);
   BatchLoaderOptions options = Options();
@@ -385,7 +362,7 @@ TEST_P(BatchLoaderTest, ReadsAheadAndNoFurther) {
   options.depth = 4;
   const auto loader = Load(dataset, options);
   while (dataset.reads < 4 * 5) std::this_thread::yield();
-  const Batch first = loader->Next().value(), second = loader->Next().value();
+  const Batch first = loader->Next(), second = loader->Next();
   EXPECT_EQ(dataset.reads, 4 * 5);  // taking frees nothing
   loader->Release(second);
   while (dataset.reads < 5 * 5) std::this_thread::yield();
@@ -398,10 +375,10 @@ TEST_P(BatchLoaderTest, MayBeDestroyedAtAnyMoment) {
     BatchLoaderOptions options = Options();
     options.count = options.advance = 3;
     const auto loader = Load(dataset, options);
-    if (moment % 4 == 1) {  // the thread waits for a slot, or has stopped at the broken sample
+    if (moment % 4 == 1) {  // the thread waits for a slot
       while (dataset.reads < (moment % 3 == 0 ? 1 : 9)) std::this_thread::yield();
     }
-    for (int held = 0; held < moment % 3; ++held) loader->Next().IgnoreError();
+    for (int held = 0; held < moment % 3; ++held) loader->Next();
   }
 }
 
@@ -435,8 +412,8 @@ TEST(BatchLoaderDeathTest, HoldingTooManyIsABug) {
       {
         const auto loader =
             BatchLoader::Create(dataset, SampleOrder(10, 3), *device, options).value();
-        loader->Next().IgnoreError();
-        loader->Next().IgnoreError();
+        loader->Next();
+        loader->Next();
       },
       "check failed");
 }

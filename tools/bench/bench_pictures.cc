@@ -95,7 +95,8 @@ struct PictureTimes {
 absl::StatusOr<PictureTimes> TimeLoader(const Dataset& dataset, Device& device, int workers) {
   ASSIGN_OR_RETURN(const auto loader, Load(dataset, device, workers));
   const auto next = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const Batch batch, loader->Next());
+    const Batch batch = loader->Next();
+    if (!batch.faults.empty()) return absl::DataLossError(batch.faults.front().message);
     loader->Release(batch);
     return absl::OkStatus();
   };
@@ -217,7 +218,7 @@ struct Way {
 absl::Status Verify(const Way& way, Device& device, PeerPictures& peer) {
   if (way.interpolation < 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const auto loader, Load(*way.dataset, device, 1));
-  ASSIGN_OR_RETURN(const Batch batch, loader->Next());
+  const Batch batch = loader->Next();
   const int64_t elements = batch.arrays[0].elements() / absl::GetFlag(FLAGS_batch);
   for (int64_t i = 0; i < absl::GetFlag(FLAGS_batch); ++i) {
     const float* ours = batch.arrays[0].as<float>() + i * elements;

@@ -18,7 +18,7 @@ struct Batch {
   std::vector<Tensor> arrays;
   int64_t first_position = 0;
   std::vector<int64_t> samples = {};  // [count], their indices in the data set
-  // Samples that could not be read, and are zeros.
+  // Samples that could not be read, and are zeros.  Who uses the batch counts or refuses them.
   struct FaultySample {
     int64_t sample = 0;   // of the batch, ascending
     std::string message;  // with its file

@@ -61,15 +61,13 @@ class BatchLoader::Impl {
     for (std::thread& worker : workers_) worker.join();
   }
 
-  absl::StatusOr<Batch> Next() {
+  Batch Next() {
     std::unique_lock lock(mutex_);
     GYRE_CHECK(held_ + 1 < options_.depth);
     const Clock::time_point began = Clock::now();
     decoded_.wait(lock, [this] { return !begun_.empty() && begun_.front()->complete(); });
     times_.next_waited += SecondsSince(began);
     BatchSlot& slot = *begun_.front();
-    // It stays the first, so that all later calls fail, too.
-    if (!slot.failure.ok()) return slot.failure;
     std::ranges::sort(slot.batch.faults, {}, &Batch::FaultySample::sample);
     begun_.pop_front();
     ++held_;
@@ -105,12 +103,9 @@ class BatchLoader::Impl {
     int64_t taken = 0, decoded = 0;  // samples
     std::vector<bool> begins = {};   // by sample: a contiguous row begins there
     std::vector<int64_t> soon = {};  // samples to ask for
-    int64_t failed = 0;              // the first sample that failed, if failure is an error
-    absl::Status failure = {};
 
     int64_t count() const { return static_cast<int64_t>(batch.samples.size()); }
-    // Once a sample has failed nothing more is taken.
-    bool complete() const { return decoded == (failure.ok() ? count() : taken); }
+    bool complete() const { return decoded == count(); }
   };
   struct WorkerMemory {
     SampleWriter::SampleBuffers sample;
@@ -127,11 +122,11 @@ class BatchLoader::Impl {
     for (;;) {
       const Clock::time_point began = Clock::now();
       slot_freed_.wait(lock, [this] {
-        return stop_ || failed_ || (filling_ != nullptr && filling_->taken < filling_->count()) ||
+        return stop_ || (filling_ != nullptr && filling_->taken < filling_->count()) ||
                !free_.empty();
       });
       times_.workers_waited += SecondsSince(began);
-      if (stop_ || failed_) return std::nullopt;
+      if (stop_) return std::nullopt;
       if (filling_ == nullptr || filling_->taken == filling_->count()) {
         Begin();
         slot_freed_.notify_all();
@@ -176,12 +171,7 @@ class BatchLoader::Impl {
       lock.unlock();
       const Clock::time_point began = Clock::now();
       if (range->first == 0 && !range->slot->soon.empty()) dataset_.ReadSoon(range->slot->soon);
-      absl::Status status;
-      int64_t sample = range->first;
-      for (; sample < range->last; ++sample) {
-        status = Decode(*range->slot, sample, memory);
-        if (!status.ok()) break;
-      }
+      for (int64_t i = range->first; i < range->last; ++i) Decode(*range->slot, i, memory);
       const double seconds = SecondsSince(began);
       lock.lock();
       times_.workers_worked += seconds;
@@ -189,18 +179,12 @@ class BatchLoader::Impl {
       std::ranges::move(memory.faults, std::back_inserter(slot.batch.faults));
       memory.faults.clear();
       slot.decoded += range->last - range->first;
-      if (!status.ok() && (slot.failure.ok() || sample < slot.failed)) {
-        slot.failed = sample;
-        slot.failure = status;
-        failed_ = true;
-        slot_freed_.notify_all();
-      }
       if (slot.complete()) decoded_.notify_one();
     }
   }
 
-  // Decodes sample i of a batch, which becomes zeros if it cannot be and is kept.
-  absl::Status Decode(const BatchSlot& slot, int64_t i, WorkerMemory& memory) const {
+  // Decodes sample i of a batch, which becomes zeros if it cannot be.
+  void Decode(const BatchSlot& slot, int64_t i, WorkerMemory& memory) const {
     memory.to = slot.batch.arrays;
     for (Tensor& to : memory.to) {
       to.shape = Shape(to.shape.dims().subspan(1));
@@ -208,10 +192,9 @@ class BatchLoader::Impl {
     }
     const absl::Status status = writer_.Write(slot.batch.samples[i], slot.batch.first_position + i,
                                               slot.begins[i], memory.sample, memory.to);
-    if (status.ok() || !options_.keep_faulty) return status;
+    if (status.ok()) return;
     for (const Tensor& to : memory.to) std::memset(to.data, 0, to.bytes());
     memory.faults.push_back({i, std::string(status.message())});
-    return absl::OkStatus();
   }
 
   const Dataset& dataset_;
@@ -229,7 +212,7 @@ class BatchLoader::Impl {
   std::deque<BatchSlot*> begun_;  // in the order of positions
   BatchSlot* filling_ = nullptr;  // of begun_, the last
   int held_ = 0;
-  bool failed_ = false, stop_ = false;
+  bool stop_ = false;
   LoaderTimes times_;
   std::vector<std::thread> workers_;
 };
@@ -273,7 +256,7 @@ absl::StatusOr<std::unique_ptr<BatchLoader>> BatchLoader::Create(
 BatchLoader::BatchLoader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 BatchLoader::~BatchLoader() = default;
 
-absl::StatusOr<Batch> BatchLoader::Next() { return impl_->Next(); }
+Batch BatchLoader::Next() { return impl_->Next(); }
 void BatchLoader::Release(const Batch& batch) { impl_->Release(batch); }
 LoaderTimes BatchLoader::times() const { return impl_->times(); }
 

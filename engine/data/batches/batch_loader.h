@@ -32,10 +32,9 @@ class BatchLoader {
   ~BatchLoader();  // joins the workers, never hangs
 
   // Blocks until the next batch is decoded.  It is valid until Release, which must follow its copy.
+  // A sample that cannot be read or decoded is zeros, and one of the batch's faults.
   // Precondition: at most depth - 1 batches are held.
-  // Errors: those of Dataset::Read and Decoder::Decode (with file and sample), from their batch on.
-  // Of several samples the first one's is told.
-  absl::StatusOr<Batch> Next();
+  Batch Next();
   void Release(const Batch& batch);
   LoaderTimes times() const;
 

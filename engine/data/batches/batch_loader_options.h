@@ -42,8 +42,6 @@ struct BatchLoaderOptions {
   int64_t advance = 0;         // positions from one batch to the next, the global batch
   int depth = 3;               // batches in flight, >= 2
   int workers = 1;             // threads that decode, >= 1
-  // A sample that cannot be read becomes zeros, and a fault of its batch.  Else Next fails by it.
-  bool keep_faulty = false;
 };
 
 }  // namespace gyre

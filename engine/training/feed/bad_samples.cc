@@ -9,12 +9,15 @@ namespace gyre {
 void BadSamples::Count(int64_t epoch, int64_t samples) {
   if (epoch != epoch_) count_ = 0;
   epoch_ = epoch;
-  count_ += samples;
-  if (count_ <= most_ || !status_.ok()) return;
+  const int64_t count = count_ + samples;
+  if (samples == 0 || count <= most_) {
+    count_ = count;
+    return;
+  }
   status_ = absl::FailedPreconditionError(absl::StrFormat(
       "%s could not be read, more than data.max_bad_samples, which is %d: %s; correct or remove "
-      "the files, or raise it",
-      Counted(count_, "sample"), most_,
+      "the files, all of which tools/check_data names, or raise it",
+      Counted(count, "sample"), most_,
       first_.empty() ? "other ranks name them" : absl::StrJoin(first_, "; ")));
 }
 

@@ -13,20 +13,22 @@ namespace gyre {
 
 class BadSamples {
  public:
-  // `most`: data.max_bad_samples.
-  explicit BadSamples(int64_t most) : most_(most) {}
+  // `most`: data.max_bad_samples.  `count`: of `epoch` so far, where a run resumes.
+  explicit BadSamples(int64_t most, int64_t epoch = 0, int64_t count = 0)
+      : most_(most), epoch_(epoch), count_(count) {}
 
-  // Counts samples of all ranks.  The count begins anew with each epoch.
-  void Count(int64_t epoch, int64_t samples);
-  int64_t count() const { return count_; }
-  // Of messages of this rank, returns those that are new.
+  // Of messages of this rank, returns those that are new.  Called before they are counted.
   std::vector<std::string> New(const std::vector<std::string>& faults);
-  // FailedPrecondition, with the first messages, once an epoch has had more than `most`.
+  // Counts samples of all ranks, unless an epoch then had more than `most`.  The count begins anew
+  // with each epoch, and epochs ascend.
+  void Count(int64_t epoch, int64_t samples);
+  int64_t count() const { return count_; }  // of the last epoch counted
+  int64_t CountOf(int64_t epoch) const { return epoch == epoch_ ? count_ : 0; }
+  // FailedPrecondition, with the first messages, once samples were too many to be counted.
   const absl::Status& status() const { return status_; }
 
  private:
-  const int64_t most_;
-  int64_t epoch_ = 0, count_ = 0;
+  int64_t most_, epoch_, count_;
   std::set<std::string> told_;
   std::vector<std::string> first_;  // of told_
   absl::Status status_;

@@ -260,8 +260,7 @@ absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, b
                              .count = share.count,
                              .advance = shape.global,
                              .depth = depth,
-                             .workers = feed.workers,
-                             .keep_faulty = feed.max_bad_samples > 0};
+                             .workers = feed.workers};
   for (size_t i = 0; i < feed.inputs.size(); ++i) {
     const FedInput& fed = feed.inputs[i];
     options.arrays.push_back({.array = ArrayOf(dataset, fed.name),

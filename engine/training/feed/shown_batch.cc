@@ -157,7 +157,8 @@ absl::StatusOr<ShownBatch> ShowBatch(const Parsed<TrainerConfig>& trainer,
   shape.server.reset();  // this one rank works
   ASSIGN_OR_RETURN(const auto loader, NewLoader(*data.train, /*train=*/true, shape, data.feed,
                                                 /*position=*/0, /*depth=*/2, device));
-  ASSIGN_OR_RETURN(const Batch batch, loader->Next());
+  const Batch batch = loader->Next();
+  if (!batch.faults.empty()) return absl::DataLossError(batch.faults.front().message);
 
   const FedInput& fed = data.feed.inputs[shown.picture];
   const Tensor& pictures = batch.arrays[shown.picture];

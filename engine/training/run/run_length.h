@@ -23,6 +23,8 @@ class RunLength {
   int64_t total_steps() const { return total_steps_; }
   // Passes over the data, done after `step` steps.
   double EpochsAt(int64_t step) const;
+  // The pass that the sample at `position` of the endless order is of.
+  int64_t EpochOf(int64_t position) const { return position / epoch_samples_; }
   // The rate of the step after `step` steps, with all factors, for `workers` ranks that train.
   double LearningRate(int64_t step, int workers) const;
   // Whether an event of every `every` steps is due after `step`.  It also is at the end.  With

@@ -39,6 +39,7 @@ absl::Status RunState::FindStart(const ModelPlan& plan) {
   ASSIGN_OR_RETURN(start_, gyre::FindStart(config_, options_, plan, communication_, keeps));
   step_ = start_.step;
   position_ = start_.position;
+  if (start_.checkpoint) bad_samples = start_.checkpoint->state.bad_samples();
   if (start_.checkpoint && config_.loss_scale().has_dynamic() &&
       start_.checkpoint->state.has_loss_scale()) {
     const CheckpointState::LossScale& saved = start_.checkpoint->state.loss_scale();
@@ -221,6 +222,7 @@ CheckpointState RunState::State() const {
     saved.set_good_steps(loss_scale->good_steps);
     saved.set_skipped(loss_scale->skipped);
   }
+  if (bad_samples > 0) state.set_bad_samples(bad_samples);
   if (options_.fit) state.mutable_fit()->insert(options_.fit->begin(), options_.fit->end());
   return state;
 }

@@ -48,6 +48,8 @@ class RunState {
   void Advance();
   // After the last finished step, or restored.  None if it is not dynamic or a run begins.
   std::optional<LossScaleState> loss_scale;
+  // Likewise, samples of the epoch so far that could not be read.
+  int64_t bad_samples = 0;
 
   // Finds the run's start and checks it against the plan.  Sets `step` and `position`.  Call it
   // first.  Errors: those of FindStart.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <span>
 
@@ -59,6 +58,8 @@ Trainer::~Trainer() {
 absl::StatusOr<std::string> Trainer::Run() {
   RETURN_IF_ERROR(CreateModel());
   RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
+  bad_ = BadSamples(plan_->config.data().max_bad_samples(),
+                    plan_->length.EpochOf(state_->position()), state_->bad_samples);
   if (state_->loss_scale) {
     RETURN_IF_ERROR(training_step_->SetLossScale(*state_->loss_scale));
   }
@@ -112,8 +113,7 @@ double Trainer::LearningRate(int64_t step) const {
 }
 
 absl::Status Trainer::Loop() {
-  const bool works = model_->plan().options.shape.works();
-  if (works) {
+  if (works()) {
     ASSIGN_OR_RETURN(
         loader_, NewLoader(*plan_->data.train, /*train=*/true, model_->plan().options.shape,
                            model_->plan().options.feed, state_->position(), kBatchesHeld, device_));
@@ -121,7 +121,7 @@ absl::Status Trainer::Loop() {
   // The run before may have ended between the checkpoint and the test after it.
   if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
   while (state_->step() < plan_->length.total_steps() && state_->step() != stop_at_) {
-    RETURN_IF_ERROR(works ? RunStep() : ServeStep());
+    RETURN_IF_ERROR(RunStep());
     RETURN_IF_ERROR(state_->CheckSaving());
     // First, so that what the test finds wrong costs no work.
     if (state_->step() == save_at_ || Due(save_every_)) RETURN_IF_ERROR(Save());
@@ -134,7 +134,7 @@ absl::Status Trainer::Loop() {
   if (stopped) RETURN_IF_ERROR(Save());
   RETURN_IF_ERROR(training_step_->Stop());
   RETURN_IF_ERROR(state_->FinishSaving());
-  RETURN_IF_ERROR(bad_.status());
+  RETURN_IF_ERROR(BadStatus());
   if (stopped) {
     return absl::CancelledError(
         absl::StrFormat("stopped after step %d; go on with --resume=latest --out=%s",
@@ -145,69 +145,100 @@ absl::Status Trainer::Loop() {
 
 absl::Status Trainer::RunStep() {
   const auto began = std::chrono::steady_clock::now();
-  for (int64_t left = model_->plan().options.shape.accumulate; left > 0; --left) {
-    const absl::Status started = StartIteration(/*update=*/left == 1);
-    if (!started.ok()) return FirstError(started);
+  const int64_t batches = model_->plan().options.shape.accumulate, step = state_->step();
+  for (int64_t b = 0; b < batches; ++b) {
+    InFlight iteration{.step = step + 1};
+    RETURN_IF_ERROR(TakeBatch(b, iteration));
+    if (!bad_.status().ok()) return EndByBadSamples(/*step_has_begun=*/b > 0);
+    if (b + 1 == batches) {
+      iteration.learning_rate = LearningRate(step);
+      state_->Advance();
+    }
+    RETURN_IF_ERROR(works() ? StartIteration(std::move(iteration)) : Serve(std::move(iteration)));
     // The one before it, which the device has been busy with meanwhile.
-    if (training_step_->in_flight() > 1) RETURN_IF_ERROR(FinishIteration());
+    if (in_flight_.size() > 1) RETURN_IF_ERROR(FinishIteration());
   }
   stepped_seconds_ +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return absl::OkStatus();
 }
 
-// Others' gradients come on their own; what all ranks tell each other of the step is told here,
-// too.
-absl::Status Trainer::ServeStep() {
-  const double learning_rate = LearningRate(state_->step());
-  const absl::Status served = training_step_->StartServing(state_->step());
-  if (!served.ok() && !training_step_->diverged()) return served;
-  state_->Advance();
-  // First: an error of this step must not hide that one.
-  RETURN_IF_ERROR(CollectReports(reports_left_));
-  agreed_ = training_step_->diverged();
-  if (!served.ok()) return Annotate(served, absl::StrCat("step ", state_->step()));
-  metrics_.assign(static_cast<size_t>(model_->train().metrics().elements()), 0);
-  SubmitReport({.batch = {}, .learning_rate = learning_rate, .step = state_->step()});
+absl::Status Trainer::TakeBatch(int64_t number, InFlight& iteration) {
+  if (works()) {
+    const TimelineSpan span(TimelineKind::kInput, "the next batch");
+    const double waited_before = loader_->times().next_waited;
+    iteration.batch = loader_->Next();
+    iteration.waited = loader_->times().next_waited - waited_before;
+  }
+  // By epoch, as one batch may be longer than several.
+  const int64_t global = model_->plan().options.shape.global;
+  const int64_t first = state_->position() + number * global;
+  const int64_t epoch = plan_->length.EpochOf(first);
+  std::vector<double> bad(plan_->length.EpochOf(first + global - 1) - epoch + 1);
+  std::vector<std::string> faults;
+  for (const Batch::FaultySample& fault : iteration.batch.faults) {
+    faults.push_back(fault.message);
+    ++bad[plan_->length.EpochOf(iteration.batch.first_position + fault.sample) - epoch];
+  }
+  faults = bad_.New(faults);
+  if (StepTogether()) RETURN_IF_ERROR(communication_.Sum("bad samples", bad));
+  for (size_t i = 0; i < bad.size(); ++i) {
+    bad_.Count(epoch + static_cast<int64_t>(i), static_cast<int64_t>(bad[i]));
+  }
+  iteration.bad_samples = bad_.count();
+  TellOf(faults, /*ends=*/!bad_.status().ok());
   return absl::OkStatus();
 }
 
-absl::Status Trainer::StartIteration(bool update) {
-  const int64_t step = state_->step();
-  const double waited_before = loader_->times().next_waited;
-  const absl::StatusOr<Batch> batch = [&] {
-    const TimelineSpan span(TimelineKind::kInput, "the next batch");
-    return loader_->Next();
-  }();
-  if (!batch.ok()) {
-    const absl::Status status =
-        Annotate(batch.status(), absl::StrCat("step ", step + 1, ": training data"));
-    // A step that has begun may have changed what is carried.
-    return in_flight_.empty() || in_flight_.back().learning_rate ? SaveFirst(status) : status;
+// The state after the last step is sound.  A step that has begun may have changed what is carried.
+absl::Status Trainer::EndByBadSamples(bool step_has_begun) {
+  if (!StepTogether()) return FirstError(BadStatus());
+  if (step_has_begun) {
+    RETURN_IF_ERROR(FinishStarted());
+    agreed_ = true;
+    return BadStatus();
   }
-  std::vector<std::string> faults;
-  for (const Batch::FaultySample& fault : batch->faults) faults.push_back(fault.message);
-  WarnOf(faults, bad_);
-  std::optional<double> learning_rate;
-  if (update) {
-    learning_rate = LearningRate(step);
-    state_->Advance();
+  stop_at_ = state_->step();
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::BadStatus() const {
+  return Annotate(bad_.status(), absl::StrCat("step ", state_->step() + 1, ": training data"));
+}
+
+// Others' gradients come on their own.  After a step that diverged, which is the last, none do.
+absl::Status Trainer::Serve(InFlight iteration) {
+  RETURN_IF_ERROR(training_step_->BeginServing(iteration.step - 1));
+  if (iteration.learning_rate && !training_step_->diverged()) {
+    iteration.served = training_step_->StartServing(iteration.step - 1);
+    if (!iteration.served.ok() && !training_step_->diverged()) return iteration.served;
   }
-  in_flight_.push_back(
-      {*batch, learning_rate, step + 1, loader_->times().next_waited - waited_before});
+  in_flight_.push_back(std::move(iteration));
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::StartIteration(InFlight iteration) {
+  const int64_t step = iteration.step - 1;
+  const std::optional<double> learning_rate = iteration.learning_rate;
+  in_flight_.push_back(std::move(iteration));
+  const Batch& batch = in_flight_.back().batch;
   // The first may set libraries up.
-  const bool timed = update && ++updates_ == 2 && model_->plan().pages() &&
+  const bool timed = learning_rate && ++updates_ == 2 && model_->plan().pages() &&
                      communication_.size() == 1 &&
                      model_->plan().options.pages.planner == PlannerKind::kAuto;
-  const std::string name = absl::StrCat("step ", step + 1);
-  if (!timed) {
-    const absl::Status started = training_step_->Start(*batch, step, learning_rate);
+  absl::StatusOr<std::vector<double>> seconds = std::vector<double>();
+  if (timed) {
+    seconds = training_step_->StartTimed(batch, step, *learning_rate);
+  } else {
+    const absl::Status started = training_step_->Start(batch, step, learning_rate);
+    if (!started.ok()) seconds = started;
     ReportReplay();
-    return Annotate(started, name);
   }
-  const auto seconds = training_step_->StartTimed(*batch, step, *learning_rate);
-  if (!seconds.ok()) return Annotate(seconds.status(), name);
-  return PlanPagesAnew(*seconds);
+  if (!seconds.ok()) {
+    in_flight_.pop_back();
+    return FirstError(Annotate(seconds.status(), absl::StrCat("step ", step + 1)));
+  }
+  return timed ? PlanPagesAnew(*seconds) : absl::OkStatus();
 }
 
 absl::Status Trainer::PlanPagesAnew(std::span<const double> step_seconds) {
@@ -226,20 +257,6 @@ absl::Status Trainer::PlanPagesAnew(std::span<const double> step_seconds) {
   ASSIGN_OR_RETURN(training_step_,
                    TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_));
   return training_step_->SetLossScale(loss_scale);
-}
-
-void Trainer::ReportReplay() {
-  if (reported_) return;
-  const size_t nodes = training_step_->graph_nodes();
-  const absl::Status& refusal = training_step_->refusal();
-  reported_ = nodes > 0 || !refusal.ok();
-  if (nodes > 0) state_->Say(absl::StrFormat("steps are replayed: graphs of %d nodes", nodes));
-  if (!refusal.ok()) {
-    state_->Warn(
-        absl::StrCat("steps are launched piece by piece, which is slower, because "
-                     "the device could not capture them: ",
-                     std::string(refusal.message())));
-  }
 }
 
 // What the first iterations set up, measure and plan anew, and what waits for the host between two,
@@ -261,47 +278,14 @@ void Trainer::Time() {
   stalled_since_ = stalled;
 }
 
-absl::Status Trainer::ReportPaging() {
-  if (paged_.count == 0) return absl::OkStatus();
-  const ExpectedIteration expected = ExpectIteration(model_->plan());
-  const bool stalls = device_.kind() != DeviceKind::kCuda;
-  paged_.hosted_seconds = model_->train_pager()->hosted_seconds();
-  state_->Say(Wrapped("", DescribeRun(expected, paged_, stalls)));
-  MetricsLog* const log = state_->log();
-  if (log == nullptr) return absl::OkStatus();
-  const auto count = static_cast<double>(paged_.count);
-  std::vector<std::pair<std::string, double>> numbers = {
-      {"fetched_bytes", expected.fetched_bytes},
-      {"written_bytes", expected.written_bytes},
-      {"iteration_seconds", paged_.seconds / count}};
-  if (paged_.timed) {
-    numbers.emplace_back("expected_iteration_seconds", expected.seconds);
-    numbers.emplace_back("expected_stalled_seconds", expected.stalled_seconds);
-  }
-  if (expected.host_steps > 0) numbers.emplace_back("host_seconds", paged_.hosted_seconds);
-  if (stalls) numbers.emplace_back("stalled_seconds", paged_.stalled_seconds / count);
-  return log->Numbers(state_->step(), numbers);
-}
-
 absl::Status Trainer::FinishIteration() {
   const InFlight iteration = std::move(in_flight_.front());
   in_flight_.pop_front();
   // First: an error of this step must not hide that one.
   RETURN_IF_ERROR(CollectReports(reports_left_));
-  const absl::StatusOr<Tensor> metrics = training_step_->Finish();
-  Time();
+  const absl::Status finished = works() ? FinishBatch(iteration) : iteration.served;
   agreed_ = training_step_->diverged();
-  if (!metrics.ok()) return Annotate(metrics.status(), absl::StrCat("step ", iteration.step));
-  loader_->Release(iteration.batch);
-  waited_ += iteration.waited;
-  for (const Batch::FaultySample& fault : iteration.batch.faults) {
-    const int64_t position = iteration.batch.first_position + fault.sample;
-    const int64_t epoch = position / TrainSamplesOf(plan_->config, *plan_->data.train);
-    ++faults_[epoch > EpochAt(iteration.step - 1) ? 1 : 0];
-  }
-  metrics_.resize(static_cast<size_t>(metrics->elements()));
-  std::ranges::transform(metrics_, std::span(metrics->as<double>(), metrics_.size()),
-                         metrics_.begin(), std::plus());
+  if (!finished.ok()) return Annotate(finished, absl::StrCat("step ", iteration.step));
   if (!iteration.learning_rate) return absl::OkStatus();
   if (model_->plan().options.shape.loss_scale.dynamic()) {
     state_->loss_scale = training_step_->loss_scale();
@@ -310,9 +294,25 @@ absl::Status Trainer::FinishIteration() {
   return absl::OkStatus();
 }
 
+absl::Status Trainer::FinishBatch(const InFlight& iteration) {
+  const absl::StatusOr<Tensor> metrics = training_step_->Finish();
+  Time();
+  RETURN_IF_ERROR(metrics.status());
+  loader_->Release(iteration.batch);
+  waited_ += iteration.waited;
+  metrics_.resize(static_cast<size_t>(metrics->elements()));
+  std::ranges::transform(metrics_, std::span(metrics->as<double>(), metrics_.size()),
+                         metrics_.begin(), std::plus());
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::FinishStarted() {
+  while (!in_flight_.empty()) RETURN_IF_ERROR(FinishIteration());
+  return CollectReports(/*left=*/0);
+}
+
 absl::Status Trainer::FinishAll() {
-  while (training_step_->in_flight() > 0) RETURN_IF_ERROR(FinishIteration());
-  RETURN_IF_ERROR(CollectReports(/*left=*/0));
+  RETURN_IF_ERROR(FinishStarted());
   return training_step_->Settle();
 }
 
@@ -337,16 +337,17 @@ absl::Status Trainer::FirstError(const absl::Status& status) {
 
 void Trainer::SubmitReport(const InFlight& last) {
   Report& report = reports_.emplace_back();
+  report.metrics = static_cast<size_t>(model_->train().metrics().elements());
   report.sums = std::exchange(metrics_, {});
-  report.metrics = report.sums.size();
+  report.sums.resize(report.metrics);  // zeros, of a rank that serves
   report.sums.push_back(asked_to_stop_ != nullptr && asked_to_stop_->load() ? 1 : 0);
   report.sums.push_back(asked_to_save_ != nullptr && asked_to_save_->exchange(false) ? 1 : 0);
   report.sums.push_back(training_step_->skipped() ? 1 : 0);
-  for (double& faults : faults_) report.sums.push_back(std::exchange(faults, 0));
   report.waited = std::exchange(waited_, 0);
   state_->AppendTo(report.sums);
   report.learning_rate = *last.learning_rate;
   report.step = last.step;
+  report.bad_samples = last.bad_samples;
   report.loss_scale = state_->loss_scale;
   report.ticket = communication_.Submit(
       "step metrics",
@@ -376,12 +377,7 @@ absl::Status Trainer::Take(const Report& report) {
   if (asked[0] > 0 && stop_at_ < 0) stop_at_ = known_at;
   if (asked[1] > 0 && save_at_ < 0) save_at_ = known_at;
   const bool skipped = asked[2] > 0;
-  const int64_t epoch = EpochAt(report.step - 1);
-  bad_.Count(epoch, static_cast<int64_t>(asked[3]));
-  if (asked[4] > 0) bad_.Count(epoch + 1, static_cast<int64_t>(asked[4]));
-  // They weigh nothing, so that the state after any step is sound.
-  if (!bad_.status().ok() && stop_at_ < 0) stop_at_ = known_at;
-  state_->Take(asked.subspan(5));
+  state_->Take(asked.subspan(3));
   if (!std::isfinite(TotalLoss(metrics)) && !skipped) {
     agreed_ = true;
     return absl::InternalError(
@@ -391,38 +387,10 @@ absl::Status Trainer::Take(const Report& report) {
   if (log == nullptr) return absl::OkStatus();
   NamedNumbers more = {{"data_wait_seconds", std::round(report.waited * 1e6) / 1e6}};
   if (plan_->config.data().max_bad_samples() > 0) {
-    more.emplace_back("bad_samples", static_cast<double>(bad_.count()));
+    more.emplace_back("bad_samples", static_cast<double>(report.bad_samples));
   }
   return log->Step(report.step, plan_->length.EpochsAt(report.step), metrics, report.learning_rate,
                    report.loss_scale, more);
-}
-
-void Trainer::WarnOf(const std::vector<std::string>& faults, BadSamples& bad) const {
-  for (const std::string& fault : bad.New(faults)) {
-    const std::string text = absl::StrCat(fault, "; the sample keeps its place with weight 0");
-    if (communication_.rank() == 0) {
-      state_->Warn(text);
-    } else {  // the leader does not know of it
-      std::fprintf(stderr, "warning: rank %d: %s\n", communication_.rank(), text.c_str());
-    }
-  }
-}
-
-void Trainer::ReportWaits() {
-  if (loader_ == nullptr || !DecodesSamples(*plan_->data.train)) return;
-  constexpr double kWorthAdvice = 0.1;
-  const LoaderTimes times = loader_->times();
-  const int workers = model_->plan().options.feed.workers;
-  const double busy =
-      times.workers_worked / std::max(times.workers_worked + times.workers_waited, 1e-9);
-  const bool slow = times.next_waited > kWorthAdvice * stepped_seconds_;
-  state_->Say(Wrapped(
-      "data: ",
-      absl::StrFormat("steps waited %.1f of %.1f s for samples; %s busy %.0f %% of the "
-                      "time%s",
-                      times.next_waited, stepped_seconds_,
-                      workers == 1 ? "1 worker was" : absl::StrCat(workers, " workers were"),
-                      100 * busy, slow ? "; raise --data_threads if cores are free" : "")));
 }
 
 absl::Status Trainer::Test() {
@@ -435,9 +403,14 @@ absl::Status Trainer::Test() {
   if (log) progress = [log, samples](int64_t done) { log->TestProgress(done, samples); };
   const absl::StatusOr<TestResult> tested =
       Evaluate(*model_, *plan_->data.test, device_, *stream_, communication_, progress);
-  if (!tested.ok()) return SaveFirst(tested.status());
-  WarnOf(tested->faults, bad_of_tests_);
+  if (!tested.ok()) {
+    const absl::Status saved = communication_.size() == 1 ? Save() : absl::OkStatus();
+    if (!saved.ok()) state_->Warn(std::string(saved.message()));
+    return tested.status();  // others do not know of it
+  }
+  const std::vector<std::string> faults = bad_of_tests_.New(tested->faults);
   bad_of_tests_.Count(/*epoch=*/state_->step(), tested->bad_samples);
+  TellOf(faults, /*ends=*/!bad_of_tests_.status().ok());
   if (!bad_of_tests_.status().ok()) {  // on all ranks
     RETURN_IF_ERROR(Save());
     RETURN_IF_ERROR(training_step_->Stop());
@@ -456,18 +429,10 @@ absl::Status Trainer::Test() {
 absl::Status Trainer::Save() {
   RETURN_IF_ERROR(FinishAll());
   const bool asked = std::exchange(save_at_, -1) >= 0;
-  if (state_->copied_step() == state_->step()) return absl::OkStatus();
+  const int64_t step = state_->step();
+  if (step == state_->copied_step() || step == state_->start().step) return absl::OkStatus();
+  state_->bad_samples = bad_.CountOf(plan_->length.EpochOf(state_->position()));
   return state_->Save(*model_, *stream_, /*tell=*/asked);
-}
-
-absl::Status Trainer::SaveFirst(const absl::Status& status) {
-  // Others do not know of it; nor is there anything to save before the first step.
-  if (communication_.size() > 1 || updates_ == 0) return status;
-  RETURN_IF_ERROR(FinishAll());
-  if (const absl::Status saved = Save(); !saved.ok()) {
-    state_->Warn(std::string(saved.message()));
-  }
-  return status;
 }
 
 }  // namespace gyre

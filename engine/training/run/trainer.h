@@ -3,7 +3,6 @@
 // returns the weights' digest.  Each rank has one and makes the same calls, from one thread.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -47,20 +46,23 @@ class Trainer {
 
   // An iteration.
   struct InFlight {
-    Batch batch;
-    std::optional<double> learning_rate;  // none: the step has another batch
-    int64_t step = 0;                     // number of steps done with it
-    double waited = 0;                    // seconds, for the batch
+    int64_t step = 0;                          // number of steps done with it
+    std::optional<double> learning_rate = {};  // none: the step has another batch
+    Batch batch = {};                          // of a rank that works
+    double waited = 0;                         // seconds, for the batch
+    int64_t bad_samples = 0;                   // of the epoch, with it
+    absl::Status served = {};                  // of a rank that serves
   };
 
   struct Report {
     // {sum, count} of each metric, numbers of ranks asked to stop, asked to save, and skipping the
-    // step, those of faults_, then RunState's numbers.
+    // step, then RunState's numbers.
     std::vector<double> sums;
     size_t metrics = 0;  // numbers of the metrics
     ProcessGroup::Ticket ticket = 0;
     double learning_rate = 0, waited = 0;
     int64_t step = 0;  // the number of steps done with it
+    int64_t bad_samples = 0;
     std::optional<LossScaleState> loss_scale = {};
   };
 
@@ -70,13 +72,21 @@ class Trainer {
   absl::Status ReportPaging();
   // Says how long steps waited for samples that are decoded as they are read.
   void ReportWaits();
-  void WarnOf(const std::vector<std::string>& faults, BadSamples& bad) const;
+  // Tells of samples that weigh 0, or of those that end the run.
+  void TellOf(const std::vector<std::string>& faults, bool ends) const;
   absl::Status Loop();
   absl::Status RunStep();
-  absl::Status ServeStep();
-  absl::Status StartIteration(bool update);
+  // The step's batch of this number, of a rank that works.  Counts bad samples, those of all ranks
+  // if they step together.
+  absl::Status TakeBatch(int64_t number, InFlight& iteration);
+  absl::Status EndByBadSamples(bool step_has_begun);
+  absl::Status BadStatus() const;
+  absl::Status StartIteration(InFlight iteration);
+  absl::Status Serve(InFlight iteration);
   absl::Status FinishIteration();
+  absl::Status FinishBatch(const InFlight& iteration);
   void ReportReplay();
+  absl::Status FinishStarted();
   absl::Status FinishAll();
   absl::Status FirstError(const absl::Status& status);
   absl::Status PlanPagesAnew(std::span<const double> step_seconds);
@@ -85,10 +95,9 @@ class Trainer {
   absl::Status Take(const Report& report);
   absl::Status Test();
   absl::Status Save();
-  // Saves the last step's state after an error of the data, which leaves it sound.  One rank only.
-  absl::Status SaveFirst(const absl::Status& status);
-  // Of the first sample of the step after `step` steps.
-  int64_t EpochAt(int64_t step) const { return static_cast<int64_t>(plan_->length.EpochsAt(step)); }
+  bool works() const { return model_->plan().options.shape.works(); }
+  // Whether no rank begins a step before all have the batch of the one before.
+  bool StepTogether() const { return model_->plan().options.shape.StepTogether(); }
   bool Due(int64_t every) const { return plan_->length.IsDue(every, state_->step()); }
 
   const std::unique_ptr<RunPlan> plan_;  // its nets until the model exists
@@ -115,11 +124,9 @@ class Trainer {
   int64_t finished_ = 0;
   std::optional<std::chrono::steady_clock::time_point> since_;
   double stalled_since_ = 0;
-  std::deque<InFlight> in_flight_;     // those of training_step_
-  std::vector<double> metrics_;        // {sum, count} each, of the step's finished iterations
-  double waited_ = 0;                  // likewise: seconds for batches
-  std::array<double, 2> faults_ = {};  // likewise: bad samples, of the epoch of the step's first
-                                       // sample, and of the next
+  std::deque<InFlight> in_flight_;  // those of training_step_, and of a rank that serves likewise
+  std::vector<double> metrics_;     // {sum, count} each, of the step's finished iterations
+  double waited_ = 0;               // likewise: seconds for batches
   BadSamples bad_, bad_of_tests_;
   double stepped_seconds_ = 0;  // of this process's steps
   // The report of a finished step travels while the next step runs.

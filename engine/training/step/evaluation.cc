@@ -92,9 +92,7 @@ absl::Status RunTestOf(const Net& net, Pager* pager, int64_t first, int64_t batc
   const NetTrace& trace = net.plan().trace;
   const StepGraph::Between at_once = [](const StepGraph::Action& action) { return action(); };
   for (int64_t b = 0; b < batches; ++b) {
-    const absl::StatusOr<Batch> next = loader->Next();
-    if (!next.ok()) return Annotate(next.status(), "test data");
-    const Batch& batch = *next;
+    const Batch batch = loader->Next();
     buffer.Set({.first_sample = static_cast<uint64_t>(batch.first_position)}, {});
     const Net::Enter enter = EnterSteps(pager, stream, at_once);
     RETURN_IF_ERROR(enter(net.At(trace.upload_step)));

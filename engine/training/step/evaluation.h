@@ -36,7 +36,7 @@ struct TestedBatch {
 using TestSink = std::function<absl::Status(const TestedBatch&)>;
 
 // Runs the model's testing nets over the whole data set, each rank over its share, and calls `sink`
-// with each batch in turn.  Errors: those of reading data, of layers, and the sink's.
+// with each batch in turn.  Errors: those of layers and the sink.
 absl::Status RunTest(const Model& model, const Dataset& dataset, Device& device, Stream& stream,
                      ProcessGroup& communication, const TestSink& sink);
 

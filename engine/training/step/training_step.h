@@ -58,8 +58,10 @@ class TrainingStep {
   // Precondition: one rank, a paged model, an iteration that updates.
   absl::StatusOr<std::vector<double>> StartTimed(const Batch& batch, int64_t step,
                                                  double learning_rate);
-  // Replaces Start, for a step that updates, on a rank of a parameter server that runs no batch.
+  // Replace Start on a rank of a parameter server that runs no batch: the first for each iteration,
+  // before the second, for one that updates.
   // Errors: those of ranks, and Internal for a gradient that is not finite, as Finish's.
+  absl::Status BeginServing(int64_t step) { return server_->Begin(step); }
   absl::Status StartServing(int64_t step);
   int in_flight() const { return in_flight_; }
   // Both are for a parameter server, after the same step on all ranks, with nothing in flight.

@@ -40,7 +40,7 @@ class DataMemoryTest : public Images {
          .workers = workers});
     std::vector<float> values;
     for (int64_t step = 0; step < 3 * data.size() / 4; ++step) {
-      const Batch batch = *loader->Next();
+      const Batch batch = loader->Next();
       const float* pixels = batch.arrays[0].as<float>();
       values.insert(values.end(), pixels, pixels + batch.arrays[0].elements());
       const int32_t* labels = batch.arrays[1].as<int32_t>();

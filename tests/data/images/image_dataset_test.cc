@@ -114,7 +114,7 @@ TEST_F(Images, WorkersChangeNothing) {
          .workers = workers});
     std::vector<float>& values = runs.emplace_back();
     for (int step = 0; step < 20; ++step) {
-      const Batch batch = *loader->Next();
+      const Batch batch = loader->Next();
       const float* first = batch.arrays[0].as<float>();
       values.insert(values.end(), first, first + batch.arrays[0].elements());
       loader->Release(batch);

@@ -182,13 +182,16 @@ TEST_F(Pictures, ThatAreDamagedKeepTheirPlace) {
   EXPECT_THAT(straight.out, testing::ContainsRegex(
                                 "data: steps waited [0-9.]+ of [0-9.]+ s for samples; 1 worker was "
                                 "busy [0-9]+ % of the time"));
-  EXPECT_EQ(folder_.Digest("again", {"--data_threads=3"}), digest);
+  folder_.TrainAndKill("killed", 7, {"--checkpoint_every=7"});
+  EXPECT_EQ(folder_.Digest("killed", {"--data_threads=3", "--resume=latest"}), digest);
+  EXPECT_EQ(folder_.Metrics("killed", "bad_samples"), folder_.Metrics("straight", "bad_samples"));
   for (const int ranks : {1, 3}) {
     const ToolResult bad = folder_.Train(absl::StrCat("bad", ranks),
                                          {"--set=data.max_bad_samples=1"}, {.ranks = ranks});
     EXPECT_EQ(bad.exit_code, 1) << bad.ToString();
-    EXPECT_THAT(bad.err, testing::HasSubstr("error: 2 samples could not be read, more than "
-                                            "data.max_bad_samples, which is 1: "));
+    EXPECT_THAT(bad.err, testing::ContainsRegex("error: .*step [0-9]+: training data: 2 samples "
+                                                "could not be read, more than "
+                                                "data.max_bad_samples, which is 1: "));
     EXPECT_THAT(bad.err, testing::ContainsRegex("the checkpoint of step [0-9]+ stands"));
   }
   EXPECT_EQ(folder_.Digest("bad1", {"--resume=latest"}), digest);
@@ -197,9 +200,11 @@ TEST_F(Pictures, ThatAreDamagedKeepTheirPlace) {
   EXPECT_EQ(tested.exit_code, 0) << tested.ToString();
 }
 
-// A picture that is damaged after the start ends the run with its name and the last checkpoint.
+// A damaged picture ends all ranks with its name and the state before its step, from which the run
+// goes on when the picture is mended.
 TEST_F(Pictures, ThatAreDamagedEndTheRun) {
   Use(kImages);
+  const std::string digest = folder_.Digest("straight", {}, {.ranks = 3});
   const std::string name = folder_ / "train/0/";
   std::string damaged;
   for (const auto& picture : std::filesystem::directory_iterator(name)) {
@@ -207,9 +212,15 @@ TEST_F(Pictures, ThatAreDamagedEndTheRun) {
   }
   const std::string bytes = ReadBytes(damaged);
   WriteBytes(damaged, bytes.substr(0, bytes.size() / 2));
-  const ToolResult result = folder_.Train("damaged", {"--steps=60"});
+  const ToolResult result = folder_.Train("damaged", {}, {.ranks = 3});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, testing::HasSubstr(damaged));
+  EXPECT_THAT(result.err, testing::ContainsRegex(
+                              "error: rank 0: step [0-9]+: training data: 1 sample could not "
+                              "be read, .*tools/check_data names.*the checkpoint of step "
+                              "[0-9]+ stands"));
+  WriteBytes(damaged, bytes);
+  EXPECT_EQ(folder_.Digest("damaged", {"--resume=latest"}, {.ranks = 3}), digest);
 }
 
 }  // namespace

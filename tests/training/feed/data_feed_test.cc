@@ -89,7 +89,7 @@ TEST_F(DataFeed, AnyNumberOfInputsOfAnyType) {
   const auto device = NewCpuDevice({});
   const auto loader =
       *NewLoader(*data->train, /*train=*/true, {.global = 3}, data->feed, 0, 2, *device);
-  const Batch batch = *loader->Next();
+  const Batch batch = loader->Next();
   ASSERT_EQ(batch.arrays.size(), 6u);
   EXPECT_EQ(batch.arrays[0].shape, (Shape{3, 7}));
   EXPECT_EQ(batch.arrays[1].shape, (Shape{3, 6}));
@@ -145,7 +145,7 @@ TEST_F(DataFeed, ClassesAndWeights) {
     EXPECT_TRUE(data->feed.inputs[2].weight);
     const auto loader =
         *NewLoader(*data->train, training, {.global = 4}, data->feed, 0, 2, *device);
-    const Batch batch = *loader->Next();
+    const Batch batch = loader->Next();
     std::vector<float> of(4);  // by sample
     for (int64_t i = 0; i < 4; ++i) {
       const int64_t sample = batch.samples[i];
@@ -174,7 +174,7 @@ TEST_F(DataFeed, ClassesAndWeights) {
   EXPECT_TRUE(LeftOut(config, *balanced).empty());
   const auto loader =
       *NewLoader(*balanced->train, true, {.global = 8}, balanced->feed, 0, 2, *device);
-  const Batch batch = *loader->Next();
+  const Batch batch = loader->Next();
   EXPECT_EQ(std::ranges::count(batch.samples, 1), 4);
   for (size_t i = 0; i < 8; i += 2) EXPECT_EQ(batch.samples[i], batch.samples[i + 1]);
 }
@@ -244,7 +244,7 @@ TEST_F(DataFeed, ContiguousRows) {
                                    position, /*depth=*/2, *device);
     std::vector<int64_t> all;
     for (int b = 0; b < 6; ++b) {
-      const Batch batch = *loader->Next();
+      const Batch batch = loader->Next();
       EXPECT_EQ(*batch.arrays[0].as<int32_t>(), batch.samples[0]);
       all.push_back(batch.samples[0]);
       loader->Release(batch);
@@ -283,7 +283,7 @@ TEST_F(DataFeed, TextInContiguousRows) {
       const RunShape shape = {.global = 2, .rank = rank, .ranks = ranks};
       const auto loader = *NewLoader(*data->train, true, shape, data->feed, 0, 2, *device);
       for (int step = 0; step < 7; ++step) {
-        const Batch batch = *loader->Next();
+        const Batch batch = loader->Next();
         for (int64_t i = 0; i < batch.arrays[0].shape[0]; ++i) {
           const int row = rank + static_cast<int>(i);
           EXPECT_EQ(batch.arrays[0].as<int32_t>()[2 * i], 6 * row + 2 * (step % 3) + 1);
@@ -338,7 +338,7 @@ TEST_F(DataFeed, ShotsInRows) {
         const RunShape shape = {.global = 3, .rank = rank, .ranks = ranks};
         const auto loader = *NewLoader(*data->train, train, shape, data->feed, 0, 2, *device);
         for (int step = 0; step < 6; ++step) {
-          const Batch batch = *loader->Next();
+          const Batch batch = loader->Next();
           for (int64_t i = 0; i < batch.arrays[0].shape[0]; ++i) {
             const float value = batch.arrays[0].as<float>()[2 * i];
             EXPECT_EQ(batch.arrays[1].as<int32_t>()[2 * i], value > 0 && std::fmod(value, 10) == 0);

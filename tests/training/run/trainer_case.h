@@ -28,6 +28,8 @@ std::string sync_what = "weights.safetensors";
 std::function<int(const std::string& path)> sync_it;
 std::atomic<int64_t> images_read = 0;
 std::atomic<bool> failed = false;  // one of them
+// The sample that cannot be read once a run has begun.  -1: none.
+std::atomic<int64_t> bad_sample = -1;
 
 }  // namespace
 
@@ -57,19 +59,25 @@ constexpr int64_t kSamples = 1000;
 // What a run reads before it begins: all, and 64 as earlier releases did.
 constexpr int64_t kReadsBefore = kSamples + 64;
 
-// Samples that can be read so many times.
+// Samples that can be read so many times.  Then images cannot be, or labels are no classes.
 class Samples : public Dataset {
  public:
-  explicit Samples(int64_t reads) : reads_left_(reads) {
+  explicit Samples(int64_t reads, bool labels_fail = false)
+      : reads_left_(reads), begun_(reads - kReadsBefore), labels_fail_(labels_fail) {
     for (int i = 0; i < 7; ++i) std::ranges::fill(images_[i], static_cast<float>(i));
   }
   int64_t size() const override { return kSamples; }
   const std::vector<DataArray>& arrays() const override { return arrays_; }
   absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory&,
                               const std::optional<SampleDraw>&) const override {
-    if (array == 1) return Tensor{&labels_[index % 2], arrays_[1].shape, DType::kI32};
+    if (array == 1) {
+      const int wrong = labels_fail_ && reads_left_ < 0 ? 2 : 0;
+      if (wrong > 0) failed = true;
+      return Tensor{&labels_[wrong + index % 2], arrays_[1].shape, DType::kI32};
+    }
     ++images_read;
-    if (--reads_left_ < 0) {
+    const int64_t left = --reads_left_;
+    if ((left < 0 && !labels_fail_) || (index == bad_sample && left < begun_)) {
       failed = true;
       return absl::DataLossError("it cannot be decoded");
     }
@@ -78,10 +86,12 @@ class Samples : public Dataset {
 
  private:
   mutable std::atomic<int64_t> reads_left_;
+  const int64_t begun_;  // reads left when a run begins
+  const bool labels_fail_;
   const std::vector<DataArray> arrays_ = {
       {.input = "image", .file = "i", .shape = {3, 3, 1}, .dtype = DType::kF32},
       {.input = "label", .file = "l", .shape = {}, .dtype = DType::kI32}};
-  mutable int32_t labels_[2] = {0, 1};
+  mutable int32_t labels_[4] = {0, 1, 7, 7};
   mutable float images_[7][9];
 };
 
@@ -96,6 +106,7 @@ class TrainerTest : public testing::Test {
   }
   ~TrainerTest() override {
     sync_it = nullptr;
+    bad_sample = -1;
     sync_what = "weights.safetensors";
   }
 
@@ -116,14 +127,17 @@ class TrainerTest : public testing::Test {
     const auto device = sim_bytes_ > 0 ? NewSimDevice({.threads = 1, .capacity_bytes = sim_bytes_})
                                        : NewCpuDevice({.threads = 1});
     const Primitives primitives(device->kind(), 1);
-    RunData data{std::make_unique<Samples>(reads), nullptr, {}};
+    const bool several = communication.size() > 1;  // of which one then fails alone
+    RunData data{std::make_unique<Samples>(reads, /*labels_fail=*/several), nullptr, {}};
     if (test_reads_ > 0) data.test = std::make_unique<Samples>(test_reads_);
     data.feed = *FeedOf(*net, *trainer, data.train.get(), data.test.get());
     auto run = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives, communication,
                                 options);
     EXPECT_TRUE(run.ok()) << run.status();
     if (!run.ok()) return run.status();
-    const absl::Status status = (*run)->Run().status();
+    const absl::StatusOr<std::string> digest = (*run)->Run();
+    const absl::Status status = digest.status();
+    if (status.ok() && communication.rank() == 0) digest_ = *digest;
     meet();
     communication.Abort(status);  // as a tool does
     return status;
@@ -189,6 +203,7 @@ class TrainerTest : public testing::Test {
 
   TempFolder folder_;
   TrainingOptions options_;  // with `out` in the folder
+  std::string digest_;       // of the last run that ended well
   std::string net_ = kNet;
   size_t sim_bytes_ = 0;    // of the device, which pages; 0: it is the CPU
   int64_t test_reads_ = 0;  // so often the test data can be read; 0: there are none

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "engine/data/files/atomic_file.h"
 #include "engine/data/files/folder_lock.h"
@@ -124,18 +125,76 @@ TEST_F(TrainerTest, PagesAreNotPlannedAnewUnderACheckpoint) {
   EXPECT_FALSE(went_on);
 }
 
-// What one rank alone cannot read costs no work; it was whole when the run began.
+// It was whole when the run began.
 TEST_F(TrainerTest, DataThatFailsLateLeavesACheckpoint) {
   for (const int64_t steps : {2, 20}) {
     const absl::Status status = RunAlone(kReadsBefore + 4 * steps);
     const int64_t saved = *CheckpointStore(folder_ / "out/checkpoints").NewestStep();
     EXPECT_EQ(saved, steps);
-    EXPECT_TRUE(absl::EndsWith(status.message(),
-                               absl::StrFormat("step %d: training data: it cannot be decoded; the "
-                                               "checkpoint of step %d stands",
-                                               saved + 1, saved)))
+    EXPECT_TRUE(absl::EndsWith(
+        status.message(),
+        absl::StrFormat("step %d: training data: 4 samples could not be read, more than "
+                        "data.max_bad_samples, which is 0: it cannot be decoded; correct "
+                        "or remove the files, all of which tools/check_data names, or "
+                        "raise it; the checkpoint of step %d stands",
+                        saved + 1, saved)))
         << status;
     std::filesystem::remove_all(folder_ / "out");
+  }
+}
+
+// A sample that one rank cannot read ends all with the state before its step.  A run goes on from
+// there when the file is whole again.  Forward changes the running statistics of batch_norm.
+TEST_F(TrainerTest, ABadSampleLeavesTheStateBeforeItsStep) {
+  net_ = absl::StrReplaceAll(kNet, {{"layer { name: \"fc\"",
+                                     "layer { name: \"norm\" batch_norm {} }"
+                                     " layer { name: \"fc\""}});
+  struct Case {
+    int ranks;
+    std::vector<std::string> more;
+    int64_t saved = 9;  // the step
+  };
+  const std::string served = "distributed.sync=BSP";
+  const Case cases[] = {{1, {}},
+                        {3, {}},
+                        {3, {"distributed.shard_optimizer=true"}},
+                        {2, {served, "optimizer.clip_norm=0.1"}},
+                        {3, {served, "distributed.servers=1"}},
+                        // The step has begun: the last checkpoint stands.
+                        {3, {served, "distributed.servers=1", "accumulate=2"}, 8}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(absl::StrCat(c.ranks, " ", absl::StrJoin(c.more, " ")));
+    std::vector<std::string> more = {"batch=6", "steps=15", "checkpoint_every=4",
+                                     "distributed.allreduce=direct"};
+    more.insert(more.end(), c.more.begin(), c.more.end());
+    const auto run = [&](const std::string& out, const std::string& resume) {
+      TrainingOptions options;
+      options.out = folder_ / out;
+      options.resume = resume;
+      std::vector<absl::Status> statuses(c.ranks);
+      RunRanksOn("direct", c.ranks, 20'000, [&](ProcessGroup& communication) {
+        statuses[communication.rank()] = Run(communication, 1'000'000'000, options, more);
+      });
+      return statuses;
+    };
+    bad_sample = -1;
+    EXPECT_THAT(run("straight", ""), testing::Each(absl::OkStatus()));
+    const std::string digest = digest_;
+    const int64_t samples = c.saved == 9 ? 6 : 12;  // of a step
+    bad_sample = SampleOrder(kSamples, 1).At(9 * samples + samples - 2);
+    const std::vector<absl::Status> statuses = run("bad", "");
+    for (int rank = 0; rank < c.ranks; ++rank) {
+      EXPECT_THAT(std::string(statuses[rank].message()),
+                  testing::HasSubstr("step 10: training data: 1 sample could not be read, more"));
+    }
+    EXPECT_TRUE(absl::EndsWith(statuses[0].message(),
+                               absl::StrFormat("; the checkpoint of step %d stands", c.saved)))
+        << statuses[0];
+    bad_sample = -1;
+    EXPECT_THAT(run("bad", "latest"), testing::Each(absl::OkStatus()));
+    EXPECT_EQ(digest_, digest);
+    std::filesystem::remove_all(folder_ / "straight");
+    std::filesystem::remove_all(folder_ / "bad");
   }
 }
 
@@ -148,8 +207,7 @@ TEST_F(TrainerTest, ATestThatFailsLateLeavesACheckpoint) {
   test_reads_ = kSamples + kSamples / 2;  // all before it begins
   const absl::Status status = RunAlone(1'000'000, {"steps=9", "evaluate_every=3"});
   EXPECT_EQ(CheckpointStore(folder_ / "out/checkpoints").NewestStep().value(), 3);
-  EXPECT_TRUE(
-      absl::EndsWith(status.message(), "it cannot be decoded; the checkpoint of step 3 stands"))
+  EXPECT_TRUE(absl::EndsWith(status.message(), "or raise it; the checkpoint of step 3 stands"))
       << status;
 }
 
@@ -229,7 +287,8 @@ TEST_F(TrainerTest, AFailedRankKeepsTheCheckpointBeingWritten) {
   std::atomic<bool> save = true;
   options_.save = &save;
   const auto statuses = RunShared(options_, {"checkpoint_every=1000000"}, kReadsBefore + 36);
-  EXPECT_TRUE(absl::StrContains(statuses[1].message(), "it cannot be decoded")) << statuses[1];
+  EXPECT_TRUE(absl::StrContains(statuses[1].message(), "takes labels from 0 to 1, got 7"))
+      << statuses[1];
   EXPECT_TRUE(absl::EndsWith(statuses[0].message(), " stands")) << statuses[0];
   const auto checkpoint = CheckpointStore(folder_ / "out/checkpoints").LoadLatest(nullptr);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
