@@ -162,6 +162,10 @@ TEST(SampleStatistics, ValuesWithoutSquares) {
   EXPECT_EQ(error(1e200),
             "file: sample 1 (the first is 0) holds 1e+200, whose square is beyond F64");
   EXPECT_EQ(error(1e150), "");
+  const auto kept = DatasetOf<double>({1, 2, 3, std::nan(""), 5, 6}, 3, {2});
+  const auto statistics = StatisticsOf(kept, 0, 3, /*skip_faulty=*/true);
+  EXPECT_EQ(statistics->mean, (std::vector<double>{3, 4}));
+  EXPECT_EQ(statistics->values, (std::vector<int64_t>{2, 2}));
 }
 
 TEST(SampleStatistics, ChannelsOfZerosAndOnes) {

@@ -38,10 +38,9 @@ struct ByteSums {
   static constexpr bool zero_one = false;
   uint64_t sum = 0, squares = 0;
 
-  bool Add(uint8_t x) {
+  void Add(uint8_t x) {
     sum += x;
     squares += uint64_t{x} * x;
-    return true;
   }
   Moments Of(int64_t count) const {
     using Wide = unsigned __int128;
@@ -59,9 +58,8 @@ struct RealSums {
   double first = std::numeric_limits<double>::quiet_NaN();
   bool varies = false, zero_one = true;
 
-  bool Add(T x) {
+  void Add(T x) {
     const double value = x, square = value * value;
-    if (!std::isfinite(square)) return false;
     // The square of an F32 is exact in F64.
     const double less = std::is_same_v<T, float> ? 0 : std::fma(value, value, -square);
     sum.Add(value);
@@ -69,7 +67,6 @@ struct RealSums {
     if (std::isnan(first)) first = value;
     varies = varies || value != first;
     zero_one = zero_one && (value == 0 || value == 1);
-    return true;
   }
   // mean(x^2) - mean(x)^2, whose leading digits cancel.
   Moments Of(int64_t count) const {
@@ -115,15 +112,18 @@ absl::StatusOr<SampleStatistics> Sum(const Dataset& dataset, size_t array, int64
     const T* x = stored->as<T>();
     const int64_t values = ValuesOf(dataset, sample, read.shape);
     const T* const end = x + values;
+    const T* const bad = std::find_if_not(x, end, [](T value) {
+      return std::isfinite(static_cast<double>(value) * static_cast<double>(value));
+    });
+    if (bad != end && skip_faulty) continue;
+    if (bad != end) {
+      const auto value = static_cast<double>(*bad);
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: sample %d (the first is 0) holds %g%s", read.file, dataset.NumberInFile(sample),
+          value, std::isfinite(value) ? ", whose square is beyond F64" : ""));
+    }
     while (x != end) {
-      for (Sums& channel : sums) {
-        const T value = *x++;
-        if (channel.Add(value)) continue;
-        const auto real = static_cast<double>(value);
-        return absl::InvalidArgumentError(absl::StrFormat(
-            "%s: sample %d (the first is 0) holds %g%s", read.file, dataset.NumberInFile(sample),
-            real, std::isfinite(real) ? ", whose square is beyond F64" : ""));
-      }
+      for (Sums& channel : sums) channel.Add(*x++);
     }
     for (int64_t& counted : result.values) counted += values / static_cast<int64_t>(channels);
   }
