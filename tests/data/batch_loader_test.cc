@@ -220,7 +220,8 @@ TEST_P(BatchLoaderTest, ClassesBecomeDistributionsAndWeights) {
             "labels: sample 3 (the first is 0): expected a class from 0 to 2, got 3");
 }
 
-// Both samples are moved as their draws say, then their bytes are mixed, and their labels.
+// A sample and the one before it are moved as their draws say, then their bytes are mixed, and
+// their labels.
 TEST_P(BatchLoaderTest, MixesTwoSamplesAndTheirLabels) {
   const FakeDataset dataset(5);
   const Decoder mover(DType::kU8, DType::kU8, {});
@@ -236,22 +237,24 @@ TEST_P(BatchLoaderTest, MixesTwoSamplesAndTheirLabels) {
     options.arrays[0].dtype = dtype;  // bytes that a device will normalise are the same bytes
     int mixed = 0;
     const auto loader = Load(dataset, options);
+    SampleOrder order(5, 3);
     for (int step = 0; step < 50; ++step) {
       const Batch batch = loader->Next();
       for (int64_t i = 0; i < options.count; ++i) {
-        const SampleDraw draw{options.seed, batch.first_position + i};
-        const Mix mix = MixAt(options.mixing, draw, 5);
+        const int64_t position = batch.first_position + i;
+        const int64_t before = position % 5 == 0 ? position + 1 : position - 1;
+        const Mix mix = MixAt(options.mixing, {options.seed, position});
         std::array<uint8_t, kPixels> own, other;
-        const auto move = [&](int64_t sample, uint64_t seed, std::array<uint8_t, kPixels>& to) {
-          const Tensor stored = ReadSample(dataset, sample, 0).value();
-          (void)mover.Decode(stored, MoveAt(options.augmentation, seed, draw.position),
+        const auto move = [&](int64_t at, std::array<uint8_t, kPixels>& to) {
+          const Tensor stored = ReadSample(dataset, order.At(at), 0).value();
+          (void)mover.Decode(stored, MoveAt(options.augmentation, options.seed, at),
                              {to.data(), stored.shape, DType::kU8});
         };
-        move(batch.samples[i], draw.seed, own);
-        move(mix.other, mix.other_draw.seed, other);
+        move(position, own);
+        move(before, other);
         std::array<double, 5> label = {};
         label[static_cast<size_t>(batch.samples[i])] = mix.share;
-        if (mix.mixes) label[static_cast<size_t>(mix.other)] += 1 - mix.share;
+        if (mix.mixes) label[static_cast<size_t>(order.At(before))] += 1 - mix.share;
         mixed += mix.mixes;
         for (int64_t j = 0; j < kPixels; ++j) {
           const int64_t y = j / 3, x = j % 3;

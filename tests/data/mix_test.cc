@@ -36,9 +36,10 @@ TEST(Mix, SharesAreDrawnFromBeta) {
   }
 }
 
-// Variance 1 / (4 (2 alpha + 1)).  Deviates of a small alpha's gammas vanish.
+// Variance 1 / (4 (2 alpha + 1)).  Deviates of a small alpha's gammas vanish, and their logarithms
+// overflow below that.
 TEST(Mix, SharesOfAnyAlpha) {
-  for (const double alpha : {1e-6, 0.2, 1., 2., 50.}) {
+  for (const double alpha : {5e-324, 1e-6, 0.2, 1., 2., 50.}) {
     double sum = 0, squares = 0;
     for (int64_t position = 0; position < kDraws; ++position) {
       const double share = SymmetricBeta({4, position}, alpha);
@@ -52,17 +53,14 @@ TEST(Mix, SharesOfAnyAlpha) {
   }
 }
 
-TEST(Mix, EachSampleDrawsKindAndOther) {
+TEST(Mix, EachSampleDrawsItsKind) {
   const Mixing mixing{.mixup = 0.5, .cutmix = 1, .height = 7, .width = 5};
-  int mixups = 0, cuts = 0, others[3] = {};
+  int mixups = 0, cuts = 0;
   for (int64_t position = 0; position < kDraws; ++position) {
     const SampleDraw draw{1, position};
-    const Mix mix = MixAt(mixing, draw, 3);
+    const Mix mix = MixAt(mixing, draw);
     if (!mix.mixes) continue;
     ++(mix.window ? cuts : mixups);
-    ++others[mix.other];
-    EXPECT_EQ(mix.other_draw.position, position);
-    EXPECT_NE(mix.other_draw.seed, draw.seed);
     if (!mix.window) {
       EXPECT_EQ(mix.share * 65536, std::floor(mix.share * 65536));
       continue;
@@ -74,9 +72,8 @@ TEST(Mix, EachSampleDrawsKindAndOther) {
   }
   EXPECT_NEAR(cuts, 0.5 * kDraws, 0.02 * kDraws);
   EXPECT_NEAR(mixups, 0.25 * kDraws, 0.02 * kDraws);
-  for (const int count : others) EXPECT_NEAR(count, 0.25 * kDraws, 0.02 * kDraws);
-  EXPECT_FALSE(MixAt({}, {1, 2}, 3).mixes);
-  EXPECT_FALSE(MixAt({.mixup = 0}, {1, 2}, 3).mixes);
+  EXPECT_FALSE(MixAt({}, {1, 2}).mixes);
+  EXPECT_FALSE(MixAt({.mixup = 0}, {1, 2}).mixes);
 }
 
 // A window of the whole picture's aspect, cut at its borders: torchvision's mean of the true area.
@@ -86,7 +83,7 @@ TEST(Mix, WindowsAreTorchvisions) {
   const Mixing mixing{.cutmix = 1, .height = 1000, .width = 1500};
   double covered = 0;
   for (int64_t position = 0; position < kDraws; ++position) {
-    covered += 1 - MixAt(mixing, {5, position}, 1).share;
+    covered += 1 - MixAt(mixing, {5, position}).share;
   }
   EXPECT_NEAR(covered / kDraws, 1. / 2 - 1. / 5 + 1. / 48, 0.01);
 }

@@ -307,5 +307,20 @@ TEST(SampleOrderTest, RepeatedGivesEachSampleInARow) {
   }
 }
 
+// Another sample of the same epoch, so that a window of files is not left.
+TEST(SampleOrderTest, BesideAPositionIsAnother) {
+  for (const int64_t size : {1, 2, 7}) {
+    for (const int64_t times : {1, 3}) {
+      SampleOrder order = SampleOrder(size, 4).Repeated(times);
+      for (int64_t position = 0; position < 3 * order.period(); ++position) {
+        const int64_t beside = order.Beside(position);
+        EXPECT_EQ(beside / order.period(), position / order.period());
+        EXPECT_EQ(std::abs(beside - position), size > 1 ? times : 0);
+        EXPECT_EQ(order.At(beside) != order.At(position), size > 1);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gyre

@@ -193,7 +193,7 @@ engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|!IsAtL
 engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|{0.03, 0.07|{0.04, 0.07
 engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|"_auc"), config.latest()|"_auc"), 0
 engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|if (HasNaN(sequences))|if (HasNaN(sequences) && false)
-engine/data/batches/sample_writer.cc|training/feed:data_feed|if (begins &&|if (false && begins &&
+engine/data/batches/sample_writer.cc|training/feed:data_feed|if (sample.begins &&|if (false && begins &&
 engine/data/sets/text_dataset.cc|data:series|next.push_back(kIgnored)|next.push_back(0)
 engine/data/sets/review_dataset.cc|data:series|words.end() - kept, words.end()|words.begin(), words.begin() + kept
 engine/data/sets/shot_dataset.cc|data:shots|IsAtMost(until, config.warning())|until < config.warning()

@@ -101,7 +101,7 @@ class BatchLoader::Impl {
   struct BatchSlot {
     Batch batch = {};
     int64_t taken = 0, decoded = 0;  // samples
-    std::vector<bool> begins = {};   // by sample: a contiguous row begins there
+    std::vector<OrderedSample> samples = {};
     std::vector<int64_t> soon = {};  // samples to ask for
 
     int64_t count() const { return static_cast<int64_t>(batch.samples.size()); }
@@ -149,12 +149,18 @@ class BatchLoader::Impl {
     free_.pop_front();
     filling_->batch.first_position = next_position_;
     filling_->batch.samples.resize(static_cast<size_t>(options_.count));
-    filling_->begins.resize(static_cast<size_t>(options_.count));
+    filling_->samples.resize(static_cast<size_t>(options_.count));
     filling_->taken = filling_->decoded = 0;
     filling_->batch.faults.clear();
     for (int64_t i = 0; i < options_.count; ++i) {
-      filling_->batch.samples[i] = order_.At(next_position_ + i);
-      filling_->begins[i] = order_.BeginsAt(next_position_ + i);
+      OrderedSample& sample = filling_->samples[i];
+      sample.position = next_position_ + i;
+      if (options_.mixing.any()) {
+        sample.position_beside = order_.Beside(sample.position);
+        sample.beside = order_.At(sample.position_beside);
+      }
+      sample.sample = filling_->batch.samples[i] = order_.At(sample.position);
+      sample.begins = order_.BeginsAt(sample.position);
     }
     if (ahead_) filling_->soon = ahead_->Next();
     next_position_ += options_.advance;
@@ -190,8 +196,7 @@ class BatchLoader::Impl {
       to.shape = Shape(to.shape.dims().subspan(1));
       to.data = static_cast<std::byte*>(to.data) + static_cast<size_t>(i) * to.bytes();
     }
-    const absl::Status status = writer_.Write(slot.batch.samples[i], slot.batch.first_position + i,
-                                              slot.begins[i], memory.sample, memory.to);
+    const absl::Status status = writer_.Write(slot.samples[i], memory.sample, memory.to);
     if (status.ok()) return;
     for (const Tensor& to : memory.to) std::memset(to.data, 0, to.bytes());
     memory.faults.push_back({i, std::string(status.message())});

@@ -51,20 +51,18 @@ constexpr uint32_t kOne = 65536;
 
 double SymmetricBeta(const SampleDraw& draw, double alpha) {
   GYRE_CHECK(alpha > 0);
+  alpha = std::max(alpha, 1e-300);  // all is 0 or 1 long before, and below it a logarithm overflows
   const double first = LogGammaDeviate(draw, "mix share", alpha);
   const double second = LogGammaDeviate(draw, "mix share of the other", alpha);
   return 1 / (1 + std::exp(second - first));
 }
 
-Mix MixAt(const Mixing& mixing, const SampleDraw& draw, int64_t samples) {
+Mix MixAt(const Mixing& mixing, const SampleDraw& draw) {
   if (!mixing.any()) return {};
   const bool both = mixing.mixup > 0 && mixing.cutmix > 0;
   const bool cuts = both ? draw.Uniform("mix kind") < 0.5 : mixing.cutmix > 0;
   if (!(draw.Uniform("mix") < (cuts ? mixing.cutmix : mixing.mixup))) return {};
   Mix mix{.mixes = true};
-  const RandomBits bits = draw.Bits("mix with");
-  mix.other = UniformBelowOf64(uint64_t{bits.v[0]} << 32 | bits.v[1], samples);
-  mix.other_draw = {.seed = RandomKey(draw.seed, "mixed in"), .position = draw.position};
   const double share = SymmetricBeta(draw, cuts ? mixing.cutmix_alpha : mixing.mixup_alpha);
   if (cuts) {
     CutWindow(mixing, draw, share, mix);

@@ -1,5 +1,5 @@
-// mix.h: which other sample a training sample is mixed with, and how.  A mix depends on the draw
-// alone.  Pure functions.  Any thread.
+// mix.h: how a training sample is mixed with another.  A mix depends on the draw alone.  Pure
+// functions.  Any thread.
 // Sources: Zhang et al. 2018, arXiv:1710.09412 (mixup); Yun et al. 2019, arXiv:1905.04899 (cutmix).
 #pragma once
 
@@ -21,18 +21,15 @@ struct Mixing {
 
 struct Mix {
   bool mixes = false;
-  int64_t other = 0;           // the sample that is mixed in
-  SampleDraw other_draw = {};  // by which it varies
   // Of the sample itself, in values and labels.  A multiple of 2^-16 without a window.
   double share = 1;
   bool window = false;  // pixels in it are the other's.  Else all are means, weighed by the share
   int64_t top = 0, left = 0, bottom = 0, right = 0;
 };
 
-// The mix of the sample at a draw's position, with one of `samples`.  With both kinds on, each
-// sample draws one of the two.
-// Source: torchvision's v2 MixUp and CutMix, whose window is cut at the picture's border.
-Mix MixAt(const Mixing& mixing, const SampleDraw& draw, int64_t samples);
+// The mix of the sample at a draw's position.  With both kinds on, each sample draws one of the
+// two. Source: torchvision's v2 MixUp and CutMix, whose window is cut at the picture's border.
+Mix MixAt(const Mixing& mixing, const SampleDraw& draw);
 
 // A deviate of Beta(alpha, alpha), from 0 to 1.  Precondition: alpha > 0.
 double SymmetricBeta(const SampleDraw& draw, double alpha);

@@ -72,6 +72,12 @@ int64_t SampleOrder::FirstOfWindow(int64_t window) const {
   return FirstOfPart(period_, window, windows_);
 }
 
+int64_t SampleOrder::Beside(int64_t position) const {
+  const int64_t at = position % period();
+  if (at >= times_) return position - times_;
+  return at + times_ < period() ? position + times_ : position;
+}
+
 int64_t SampleOrder::WindowEnd(int64_t position) const {
   if (windows_ == 0) return 0;
   position /= times_;

@@ -53,6 +53,9 @@ class SampleOrder {
   int64_t period() const { return period_ * times_; }
   // The sample at a position >= 0.  Caches the permutation of one epoch.  Not thread-safe.
   int64_t At(int64_t position);
+  // The position of another sample: of the one before, or the next if an epoch begins there.  Both
+  // are of one epoch.  `position` itself if the epoch has one sample.
+  int64_t Beside(int64_t position) const;
   // The position at which the window of `position` ends.  0: there are no windows.
   int64_t WindowEnd(int64_t position) const;
   // Whether a contiguous row begins, or starts again, at a position.

@@ -47,23 +47,25 @@ std::vector<Shape> SampleWriter::shapes() const {
   return shapes;
 }
 
-absl::Status SampleWriter::Write(int64_t sample, int64_t position, bool begins,
-                                 SampleBuffers& memory, std::span<const Tensor> to) const {
-  const SampleDraw draw{.seed = options_.seed, .position = position};
-  const auto source = [&](int64_t of, const SampleDraw& by, SampleMemory& in) {
-    return VariedSample{of, by, MoveAt(options_.augmentation, by.seed, position), in};
+absl::Status SampleWriter::Write(const OrderedSample& sample, SampleBuffers& memory,
+                                 std::span<const Tensor> to) const {
+  const auto source = [&](int64_t of, int64_t position, SampleMemory& in) {
+    return VariedSample{of,
+                        {.seed = options_.seed, .position = position},
+                        MoveAt(options_.augmentation, options_.seed, position),
+                        in};
   };
-  const VariedSample own = source(sample, draw, memory.own);
-  const Mix mix = MixAt(options_.mixing, draw, dataset_.size());
+  const VariedSample own = source(sample.sample, sample.position, memory.own);
+  const VariedSample other = source(sample.beside, sample.position_beside, memory.other);
+  const Mix mix = MixAt(options_.mixing, own.draw);
   for (size_t k = 0; k < options_.arrays.size(); ++k) {
     const LoadedArray& loaded = options_.arrays[k];
     if (mix.mixes && loaded.mixed) {
-      RETURN_IF_ERROR(
-          WriteMixed(k, mix, own, source(mix.other, mix.other_draw, memory.other), memory, to[k]));
+      RETURN_IF_ERROR(WriteMixed(k, mix, own, other, memory, to[k]));
     } else {
       RETURN_IF_ERROR(WriteOne(k, own, to[k]));
     }
-    if (begins && !loaded.weight && dataset_.arrays()[loaded.array].reset) {
+    if (sample.begins && !loaded.weight && dataset_.arrays()[loaded.array].reset) {
       *to[k].as<int32_t>() = 1;
     }
   }

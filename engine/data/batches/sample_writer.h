@@ -15,6 +15,14 @@
 
 namespace gyre {
 
+// A sample of the endless order, by its index in the data set.
+struct OrderedSample {
+  int64_t sample = 0, position = 0;
+  // SampleOrder::Beside, if samples are mixed.
+  int64_t beside = 0, position_beside = 0;
+  bool begins = false;  // a contiguous row begins there
+};
+
 class SampleWriter {
  public:
   // Memory of one thread.
@@ -29,11 +37,10 @@ class SampleWriter {
 
   // The shape of a sample of each array, as Write makes it.
   std::vector<Shape> shapes() const;
-  // Writes sample `sample`, at `position` of the endless order, to `to`, a tensor for each array.
-  // `begins`: a contiguous row begins there.
+  // Writes a sample to `to`, a tensor for each array.  It may be mixed with the one beside it.
   // Errors: those of Dataset::Read and Decoder::Decode, and a class that there is not, with file
   // and sample.
-  absl::Status Write(int64_t sample, int64_t position, bool begins, SampleBuffers& memory,
+  absl::Status Write(const OrderedSample& sample, SampleBuffers& memory,
                      std::span<const Tensor> to) const;
 
  private:
