@@ -315,11 +315,18 @@ absl::Status Validate(const DataConfig& data, const SourceMap& source) {
     return Error(source.Where(data, "split"), "",
                  "data.split makes test data of data.train, but there is data.test; leave one out");
   }
-  if (data.has_split() && AnySource(data, [](const DatasetConfig& set) {
-        return set.has_text() || set.has_reviews() || set.has_shots();
-      })) {
+  if (data.has_split() &&
+      AnySource(data, [](const DatasetConfig& set) { return set.has_text() || set.has_shots(); })) {
     return Error(source.Where(data, "split"), "",
-                 "data.split is of arrays, images and tables; write data.test");
+                 "data.split is of samples, but those of a text or of shots continue one another; "
+                 "write data.test");
+  }
+  if (data.split().by() == HoldOutConfig::TIME && AnySource(data, [](const DatasetConfig& set) {
+        return set.images().has_folder() || set.reviews().has_folder();
+      })) {
+    return Error(source.Where(data.split(), "by"), "",
+                 "data.split.by: TIME holds back the last samples, which of a folder are its last "
+                 "class; use SAMPLE or CLASS, or a list in the order of time");
   }
   if (data.order() == DataConfig::BUCKETED && !AnySource(data, [](const DatasetConfig& set) {
         return set.has_reviews() || set.table().text_size() == 1;

@@ -1,6 +1,7 @@
 // Text and reviews as data sets: what they hold, and everything that may be wrong in them.
 #include <gmock/gmock.h>
 
+#include "engine/data/batches/split_dataset.h"
 #include "tests/data/series_fixture.h"
 
 namespace gyre {
@@ -145,6 +146,26 @@ TEST_F(Series, ReviewsOfFoldersAndOfLines) {
       /*train=*/false);
   EXPECT_EQ(All<int32_t>(*test, "text"), (Ints{2, 0, 0}));
   EXPECT_EQ(All<int32_t>(*test, "label"), Ints{0});
+}
+
+// Each has a word of its own, which is unknown where it is held back.
+TEST_F(Series, WordsAreOfTheReviewsThatAreNotHeldBack) {
+  std::string lines;
+  for (int i = 0; i < 20; ++i) absl::StrAppend(&lines, "c", i % 3, "\tw", i, " w", i, "\n");
+  Write("lines", lines);
+  for (const char* by : {"SAMPLE", "CLASS", "TIME"}) {
+    DataConfig config;
+    const std::string text = absl::StrCat("split { test: 0.4 by: ", by,
+                                          " } train { reviews { file: 'lines' length: 2 } }");
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
+    const auto split = *Split(*Open(text), config.split(), "label");
+    EXPECT_THAT(All<int32_t>(*split.train, "text"), testing::Each(testing::Gt(0))) << by;
+    EXPECT_THAT(All<int32_t>(*split.test, "text"), testing::Each(0)) << by;
+    EXPECT_EQ(split.test->size(), by[0] == 'C' ? 3 + 3 + 2 : 8);
+    EXPECT_THAT(All<int32_t>(*split.test, "label"), testing::Each(testing::Lt(3)));
+  }
+  EXPECT_EQ(Error("split { test: 0.4 by: GROUP } train { reviews { file: 'lines' length: 2 } }"),
+            "");
 }
 
 TEST_F(Series, ReviewsWithoutLabelsArePredicted) {

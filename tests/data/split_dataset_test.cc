@@ -99,6 +99,32 @@ TEST(SplitDatasetTest, KeepsOneSampleAtLeast) {
   }
 }
 
+// Sequences stay whole, and the blank sample behind them is read by either part.
+TEST(SplitDatasetTest, HoldsWholeSequences) {
+  const std::vector<int64_t> lengths = {2, 1, 3, 1, 2};
+  const auto all = Numbers(std::vector<int32_t>(10));
+  all->SetSequences(lengths);
+  all->SetGroups({0, 0, 1, 2, 2, 2, 3, 4, 4});
+  const SplitDatasets split = *Split(all, Config(0.4, HoldOutConfig::GROUP), "label");
+  ExpectParts(split, 9);
+  std::multiset<int64_t> both;
+  for (const Dataset* part : {split.train.get(), split.test.get()}) {
+    const std::vector<int32_t> samples = All(*part, 0);
+    size_t next = 0;
+    for (const int64_t samples_of_sequence : part->sequences()) {
+      both.insert(samples_of_sequence);
+      for (int64_t i = 1; i < samples_of_sequence; ++i) {
+        EXPECT_EQ(all->groups()[samples[next + i]], all->groups()[samples[next]]);
+      }
+      next += samples_of_sequence;
+    }
+    EXPECT_EQ(next, samples.size());
+    EXPECT_EQ(*ReadSample(*part, part->size(), 0)->as<int32_t>(), 9);
+  }
+  EXPECT_EQ(split.test->sequences().size(), 2u);
+  EXPECT_EQ(both, (std::multiset<int64_t>{1, 1, 2, 2, 3}));
+}
+
 TEST(SplitDatasetTest, RefusesWhatCannotBeSplit) {
   const auto error = [](const std::vector<int32_t>& classes, HoldOutConfig::By by,
                         const std::string& labels) {
@@ -114,7 +140,10 @@ TEST(SplitDatasetTest, RefusesWhatCannotBeSplit) {
   const auto sequences = Numbers({0, 1, 2});
   sequences->SetSequences({1, 1});
   EXPECT_THAT(Split(sequences, Config(0.5, HoldOutConfig::SAMPLE), "label").status().message(),
-              HasSubstr("continue one another"));
+              HasSubstr("write by: GROUP"));
+  sequences->SetGroups({0, 0});
+  EXPECT_THAT(Split(sequences, Config(0.5, HoldOutConfig::GROUP), "label").status().message(),
+              HasSubstr("got one group; write data.test"));
 }
 
 }  // namespace

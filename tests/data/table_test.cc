@@ -234,6 +234,27 @@ TEST_F(Table, TheFitIsOfTheRowsThatAreNotHeldBack) {
   }
 }
 
+// Series are held back whole, as their rows are without windows.
+TEST_F(Table, SeriesAreSplitByGroup) {
+  std::mt19937 random(4);
+  std::string text = "n,g,t,y\n";
+  for (int i = 0; i < 60; ++i) {
+    absl::StrAppend(&text, i % 4 ? "" : absl::StrCat(i * i), ",", random() % 9, ",", i, ",1\n");
+  }
+  Write("t.csv", text);
+  const std::string config = absl::StrCat("split { test: 0.4 by: GROUP } ",
+                                          Data("label: 'y' group: 'g' time: 't' missing: MEAN"));
+  const std::string windows = absl::StrReplaceAll(config, {{"time: 't'", "time: 't' window: 3"}});
+  DataConfig parsed;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(windows, &parsed));
+  const auto split = *Split(*Open(windows), parsed.split(), "label");
+  const auto rows = *Split(*Open(config), parsed.split(), "label");
+  EXPECT_EQ(split.train->fit(), rows.train->fit());
+  const Ints lengths = All<int32_t>(*split.test, "length");
+  EXPECT_EQ(std::accumulate(lengths.begin(), lengths.end(), 0), rows.test->size());
+  EXPECT_EQ(split.train->sequences().size() + split.test->sequences().size(), 9u);
+}
+
 TEST_F(Table, CellsMayBeWrittenOtherwise) {
   Write("t.csv", "\xef\xbb\xbf# made today\r\na;b\r\n\"1,5\";x\r\n# more\r\n-2,25;y\r\n\r\n");
   const auto data = *Open(Data("separator: ';' decimal: ',' comment: '#' category: 'b'"));

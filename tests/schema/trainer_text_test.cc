@@ -203,7 +203,13 @@ TEST(TrainerText, SourcesSideBySide) {
        "t:2:142: data.test.beside.images.input: is as data.train has it; leave it out"},
       {"train { arrays { array { input: 'a' file: 'b' } } beside { text { file: 'a' length: 2 } } "
        "} split { test: 0.1 }",
-       "t:2:100: data.split is of arrays, images and tables; write data.test"},
+       "t:2:100: data.split is of samples, but those of a text or of shots continue one another; "
+       "write data.test"},
+      {"train { reviews { folder: 'a' length: 2 } } split { test: 0.1 by: CLASS }", ""},
+      {"train { images { list: 'a' } } split { test: 0.1 by: TIME }", ""},
+      {"train { images { folder: 'a' } } split { test: 0.1 by: TIME }",
+       "t:2:59: data.split.by: TIME holds back the last samples, which of a folder are its last "
+       "class; use SAMPLE or CLASS, or a list in the order of time"},
   };
   for (const auto& c : cases) EXPECT_EQ(ErrorOf(Text(1, "data { " + c.data + " }")), c.error);
 }

@@ -1,6 +1,7 @@
 #include "engine/data/batches/split_dataset.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -14,7 +15,7 @@
 namespace gyre {
 namespace {
 
-// The samples of another data set at `indices`, which ascend.
+// The samples of another data set at `indices`, which ascend.  Of a sequence all or none.
 class Subset : public Dataset {
  public:
   Subset(std::shared_ptr<const Dataset> all, std::vector<int64_t> indices,
@@ -38,6 +39,12 @@ class Subset : public Dataset {
       files_.push_back(last - first);
       first = last;
     }
+    auto chosen = indices_.begin();
+    for (int64_t first = 0; const int64_t samples : all_->sequences()) {
+      chosen = std::lower_bound(chosen, indices_.end(), first);
+      if (chosen != indices_.end() && *chosen == first) sequences_.push_back(samples);
+      first += samples;
+    }
     if (!all_->lengths().empty()) {
       for (const int64_t index : indices_) {
         lengths_.push_back(all_->lengths()[static_cast<size_t>(index)]);
@@ -48,8 +55,10 @@ class Subset : public Dataset {
   const std::vector<DataArray>& arrays() const override { return arrays_; }
   absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory& memory,
                               const std::optional<SampleDraw>& draw) const override {
-    GYRE_CHECK(index >= 0 && index < size());
-    return all_->Read(indices_[static_cast<size_t>(index)], array, memory, draw);
+    const bool blank = index == size() && !sequences_.empty();
+    GYRE_CHECK(blank || (index >= 0 && index < size()));
+    return all_->Read(blank ? all_->size() : indices_[static_cast<size_t>(index)], array, memory,
+                      draw);
   }
   absl::StatusOr<std::string_view> ReadStored(int64_t index, size_t array,
                                               SampleMemory& memory) const override {
@@ -64,6 +73,7 @@ class Subset : public Dataset {
     for (const int64_t sample : samples) of_all.push_back(indices_[static_cast<size_t>(sample)]);
     all_->ReadSoon(of_all);
   }
+  std::span<const int64_t> sequences() const override { return sequences_; }
   std::span<const int32_t> lengths() const override { return lengths_; }
   Fit fit() const override { return all_->fit(); }
   int64_t NumberInFile(int64_t index) const override {
@@ -78,6 +88,7 @@ class Subset : public Dataset {
   const std::shared_ptr<const Dataset> all_;
   const std::vector<int64_t> indices_;
   std::vector<DataArray> arrays_;
+  std::vector<int64_t> sequences_;
   std::vector<int32_t> lengths_;
   std::vector<int64_t> files_;  // of window()
   const std::vector<std::string> notes_;
@@ -113,16 +124,20 @@ absl::StatusOr<SplitDatasets> Split(std::shared_ptr<const Dataset> dataset,
     return absl::InvalidArgumentError(
         absl::StrCat("expected at least 2 samples to split, got ", size));
   }
-  if (!dataset->sequences().empty()) {
+  if (!dataset->sequences().empty() && config.by() != HoldOutConfig::GROUP) {
     return absl::InvalidArgumentError(
-        "samples that continue one another cannot be split; write data.test");
+        "windows of a series continue one another; write by: GROUP, which holds back whole series");
   }
   std::vector<int64_t> kinds;
   if (config.by() == HoldOutConfig::CLASS) {
     ASSIGN_OR_RETURN(kinds, ClassesOf(*dataset, label_input));
   } else if (config.by() == HoldOutConfig::GROUP) {
     kinds.assign(dataset->groups().begin(), dataset->groups().end());
-    if (kinds.empty()) return absl::InvalidArgumentError("by: GROUP needs a table's `group`");
+    if (kinds.empty() || std::ranges::adjacent_find(kinds, std::not_equal_to()) == kinds.end()) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "by: GROUP needs a table's `group`, a column of two words or more, got %s",
+          kinds.empty() ? "none" : "one group; write data.test"));
+    }
   }
   const std::vector<bool> held = HeldOut(size, config, kinds);
   std::vector<int64_t> train, test;

@@ -15,8 +15,8 @@ struct SplitDatasets {
 };
 
 // Splits by HeldOut.  Both keep the order of `dataset`.  `label_input` names the array of classes.
-// Errors: InvalidArgument for fewer than two samples, sequences that continue from sample to
-// sample, or a data set without the classes or groups by which to split.
+// Errors: InvalidArgument for fewer than two samples, a data set without the classes or groups by
+// which to split, or sequences that continue from sample to sample, unless by their groups.
 absl::StatusOr<SplitDatasets> Split(std::shared_ptr<const Dataset> dataset,
                                     const HoldOutConfig& config, const std::string& label_input);
 

@@ -1,6 +1,7 @@
 // Texts, each of a class: a folder of files a class, or a file of lines LABEL TAB TEXT.
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/data/files/file_reader.h"
 #include "engine/data/files/text_file.h"
+#include "engine/data/sets/hold_out.h"
 #include "engine/data/sets/series.h"
 #include "engine/data/sets/vocabulary.h"
 #include "engine/runtime/check.h"
@@ -105,18 +107,35 @@ absl::Status ReadWords(const Review& review, TokenKind kind,
   return any ? status : absl::InvalidArgumentError(absl::StrCat(review.where, ": an empty review"));
 }
 
-absl::StatusOr<std::string> MakeVocabulary(const std::vector<Review>& reviews, int64_t words) {
+// Those that data.split holds back.  Empty where nothing can be split, which Split says later.
+std::vector<bool> HeldReviews(const std::vector<Review>& reviews, const DataConfig& data) {
+  if (!data.has_split() || data.split().by() == HoldOutConfig::GROUP) return {};
+  std::map<std::string_view, int64_t> numbers;
+  std::vector<int64_t> kinds;
+  for (const Review& review : reviews) {
+    const auto next = static_cast<int64_t>(numbers.size());
+    kinds.push_back(numbers.emplace(review.label, next).first->second);
+  }
+  return HeldOut(static_cast<int64_t>(reviews.size()), data.split(), kinds);
+}
+
+// Of the words that are trained on, and all classes.
+absl::StatusOr<std::string> MakeVocabulary(const std::vector<Review>& reviews,
+                                           const DataConfig& data) {
+  const std::vector<bool> held = HeldReviews(reviews, data);
   TokenCounts counts;
   std::set<std::string> classes;
-  for (const Review& review : reviews) {
+  for (size_t i = 0; i < reviews.size(); ++i) {
+    const Review& review = reviews[i];
     RETURN_IF_ERROR(CheckClassName(review.where, review.label));  // a folder may have any name
     classes.insert(review.label);
+    if (!held.empty() && held[i]) continue;
     RETURN_IF_ERROR(ReadWords(review, TokenKind::kLowerWords,
                               [&](std::string_view word) { ++counts[std::string(word)]; }));
   }
   std::vector<std::string> sorted(classes.begin(), classes.end());
   RETURN_IF_ERROR(CheckTwoClasses(reviews[0].where, sorted));
-  return Vocabulary::Of(counts, words, std::move(sorted)).text();
+  return Vocabulary::Of(counts, data.train().reviews().words(), std::move(sorted)).text();
 }
 
 }  // namespace
@@ -128,9 +147,9 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenReviews(const SeriesSource& source)
   ASSIGN_OR_RETURN(const Reviews read, ReadReviews(source, source.set().reviews(), labelled));
   const std::vector<Review>& reviews = read.reviews;
   const auto make = [&]() -> absl::StatusOr<std::string> {
-    if (source.train) return MakeVocabulary(reviews, config.words());
+    if (source.train) return MakeVocabulary(reviews, source.data);
     ASSIGN_OR_RETURN(const Reviews training, ReadReviews(source, config));
-    return MakeVocabulary(training.reviews, config.words());
+    return MakeVocabulary(training.reviews, source.data);
   };
   ASSIGN_OR_RETURN(std::string fit, FitFor(source, kVocabularyFile, config.vocabulary(), make));
   ASSIGN_OR_RETURN(const Vocabulary vocabulary, ParseVocabulary(source, fit, config.vocabulary()));

@@ -36,7 +36,8 @@ absl::Status CheckRows(const Parsed<TrainerConfig>& trainer, const Dataset& trai
   const bool contiguous = trainer.message->data().order() == DataConfig::CONTIGUOUS;
   if (!contiguous || sequences == 0 || rows <= sequences) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
-      "%s: %d contiguous rows are more than the %d shots of data.train; lower batch or accumulate",
+      "%s: %d contiguous rows are more than the %d sequences of data.train; lower batch or "
+      "accumulate",
       trainer.source->Where(*trainer.message, "batch"), rows, sequences));
 }
 
@@ -68,7 +69,6 @@ absl::StatusOr<RunData> OpenDatasets(const Parsed<TrainerConfig>& trainer,
     data.fit = data.train->fit();
     // First what the net makes of it: the test data may be of the same kind.
     RETURN_IF_ERROR(FeedOf(net, trainer, data.train.get(), nullptr).status());
-    RETURN_IF_ERROR(CheckRows(trainer, *data.train));
   }
   std::shared_ptr<const Dataset> training = data.train;
   if (config.has_split()) {
@@ -82,6 +82,7 @@ absl::StatusOr<RunData> OpenDatasets(const Parsed<TrainerConfig>& trainer,
     data.test = std::move(split->test);
   }
   if (config.has_test()) {
+  if (training) RETURN_IF_ERROR(CheckRows(trainer, *training));
     ASSIGN_OR_RETURN(data.test, open(false, data.fit));
     data.fit = data.test->fit();
   }

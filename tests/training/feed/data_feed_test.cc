@@ -353,8 +353,8 @@ TEST_F(DataFeed, ShotsInRows) {
   }
   batch_ = 4;
   EXPECT_EQ(Error(inputs, shots),
-            "@/t:1:10: 4 contiguous rows are more than the 3 shots of data.train; lower batch or "
-            "accumulate");
+            "@/t:1:10: 4 contiguous rows are more than the 3 sequences of data.train; lower batch "
+            "or accumulate");
 }
 
 // The digest of earlier checkpoints changes with a value of any array, and with what it stands for;

@@ -128,7 +128,7 @@ absl::StatusOr<std::vector<bool>> HeldRows(const SeriesSource& source,
   const HoldOutConfig& split = source.data.split();
   const bool by_class = split.by() == HoldOutConfig::CLASS;
   const bool by_group = split.by() == HoldOutConfig::GROUP;
-  if (config.has_window() || (by_class && all.label_kind != LabelKind::kClass) ||
+  if ((config.has_window() && !by_group) || (by_class && all.label_kind != LabelKind::kClass) ||
       (by_group && !config.has_group())) {
     return std::vector<bool>{};
   }
