@@ -227,15 +227,23 @@ absl::Status CheckIntegers(const PictureIndex& index) {
   return absl::OkStatus();
 }
 
+// The label of a list's pictures without one.
+const std::string& NoLabel() {
+  static const std::string name = absl::StrCat(kIgnored);
+  return name;
+}
+
 // The text of the fit of training pictures: a line a class.  "": those of a list are numbers.
 absl::StatusOr<std::string> ClassesOf(const PictureIndex& index, bool is_list) {
-  const bool numbers = std::ranges::all_of(index.classes, [](const std::string& name) {
+  std::vector<std::string> classes = index.classes;
+  if (is_list) std::erase(classes, NoLabel());
+  const bool numbers = std::ranges::all_of(classes, [](const std::string& name) {
     int32_t number;
     return absl::SimpleAtoi(name, &number) && number >= 0 && absl::StrCat(number) == name;
   });
   if (is_list && numbers) return "";
-  RETURN_IF_ERROR(CheckTwoClasses(index.PathOf(0), index.classes));
-  return absl::StrCat(absl::StrJoin(index.classes, "\n"), "\n");
+  RETURN_IF_ERROR(CheckTwoClasses(index.PathOf(0), classes));
+  return absl::StrCat(absl::StrJoin(classes, "\n"), "\n");
 }
 
 // Replaces the numbers of the index's own classes by those of `classes`, or by the numbers that its
@@ -248,6 +256,8 @@ absl::Status Renumber(const std::vector<std::string>& classes, PictureIndex& ind
     int32_t number = 0;
     if (const auto found = known.find(name); found != known.end()) {
       number = found->second;
+    } else if (name == NoLabel()) {
+      number = kIgnored;
     } else if (!classes.empty() || !absl::SimpleAtoi(name, &number)) {
       return UnknownClass(absl::StrCat(index.folder, ": has"), name, classes);
     }

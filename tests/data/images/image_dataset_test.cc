@@ -59,6 +59,16 @@ TEST_F(Images, AListKeepsItsOrderAndItsNumbers) {
   EXPECT_EQ(LabelOf(*named, 0), 1);
 }
 
+TEST_F(Images, ALabelOfMinusOneIsNoClass) {
+  for (const std::string name : {"a", "b", "c"}) Picture(name + ".png");
+  for (const bool named : {false, true}) {
+    Write("list", named ? "b.png\t-1\na.png\tx\nc.png\ty\n" : "b.png\t-1\na.png\t0\nc.png\t1\n");
+    const auto data = *Open("train { images { list: 'list' fit: AS_IS } }");
+    EXPECT_EQ(data->fit(), named ? (Fit{{"classes.txt", "x\ny\n"}}) : Fit{});
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(LabelOf(*data, i), i - 1);
+  }
+}
+
 TEST_F(Images, LabelsAreWhatTheNetWants) {
   Picture("a.png");
   Write("list", "a.png\t1.5\t-2\n");
