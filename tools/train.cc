@@ -74,7 +74,7 @@ ABSL_FLAG(bool, autotune, true,
 ABSL_FLAG(int, data_threads, 0,
           "Threads of each rank that decode samples.  0: as --threads for pictures, else 1.");
 ABSL_FLAG(std::string, data_memory, "0",
-          "Bytes of each rank in which decoded pictures stay, as many as fit, such as 4G.");
+          "Bytes of each process in which decoded pictures stay, such as 4G.  --ranks share them.");
 ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun or srun.");
 ABSL_FLAG(std::string, allreduce, "",
           "Algorithm by which ranks sum gradients: auto, ring, direct, halving_doubling, "

@@ -57,7 +57,7 @@ TEST_F(Table, TheNetSaysWhatALabelIs) {
   inputs_[1] = kClassLabel;
   const auto classes = *Open(Data("label: 'y'"));
   EXPECT_EQ(All<int32_t>(*classes, "label"), (Ints{0, 1, 0}));  // 2 and 10 by their numbers
-  EXPECT_THAT(classes->notes()[1], "classes of y, from 0: 2, 10");
+  EXPECT_THAT(ClassNamesOf(classes->fit()), ElementsAre("2", "10"));
   inputs_ = {{"label", {2}, true}};
   EXPECT_EQ(All<int32_t>(**Open(Data("label: ['z', 'y']")), "label"), (Ints{3, 2, 1, 10, 2, 2}));
   inputs_ = {{"label", {2}, false}};

@@ -171,6 +171,10 @@ class CheckedInput {
                            names[static_cast<size_t>(bad_value_)], names.size());
   }
 
+  void AddTakers(std::vector<LabelTaker>& takers) const {
+    for (const LabelRange& range : ranges_) takers.push_back({fed_.name, range.who, range.largest});
+  }
+
   // Beyond kLargeInput, if there is one.
   const std::optional<LargeValue>& large() const { return large_; }
 
@@ -252,6 +256,7 @@ absl::StatusOr<DataLook> CheckData(const Dataset& dataset, const NetPlan& net,
   for (const CheckedInput& input : inputs) {
     RETURN_IF_ERROR(input.Told());
     if (input.large()) look.large.push_back(*input.large());
+    input.AddTakers(look.takers);
   }
   return look;
 }

@@ -22,9 +22,16 @@ struct LargeValue {
   double stored = 0, normalized = 0;  // a stored byte is byte / 255
 };
 
+// What takes an input's labels, from 0 to `largest`.
+struct LabelTaker {
+  std::string input, who;
+  int64_t largest = 0;
+};
+
 struct DataLook {
   std::string digest;             // of all samples, over sizes, stored elements and normalization
   std::vector<LargeValue> large;  // beyond kLargeInput, for each such input.  Not of targets
+  std::vector<LabelTaker> takers = {};
 };
 
 // Reads all samples.

@@ -12,6 +12,7 @@
 #include "engine/data/sets/data_memory.h"
 #include "engine/runtime/check.h"
 #include "engine/training/feed/normalization_fit.h"
+#include "models/schema/describe.h"
 
 namespace gyre {
 
@@ -81,8 +82,8 @@ absl::StatusOr<RunData> OpenDatasets(const Parsed<TrainerConfig>& trainer,
     data.train = train ? training : nullptr;
     data.test = std::move(split->test);
   }
-  if (config.has_test()) {
   if (training) RETURN_IF_ERROR(CheckRows(trainer, *training));
+  if (config.has_test()) {
     ASSIGN_OR_RETURN(data.test, open(false, data.fit));
     data.fit = data.test->fit();
   }
@@ -227,6 +228,9 @@ std::vector<std::string> LeftOut(const TrainerConfig& config, const RunData& dat
       notes.push_back(absl::StrCat("data.", name, ": ", note));
     }
   };
+  if (const auto names = ClassNamesOf(data.fit); data.train && !names.empty()) {
+    notes.push_back(absl::StrFormat("classes: %d (%s)", names.size(), Listed(names)));
+  }
   if (data.train) {
     const int64_t repeated = config.data().augmentation().repeated();
     add("train", data.train->size(), TrainSamplesOf(config, *data.train) / repeated);

@@ -58,8 +58,8 @@ int64_t SamplesAStep(const TrainerConfig& config);
 // one length.
 int64_t TrainSamplesOf(const TrainerConfig& config, const Dataset& dataset);
 int64_t TestSamplesOf(const TrainerConfig& config, const Dataset& dataset);
-// Text for people: notes of the data and of the data sets, and samples left out or added as padding
-// by rows of one length.
+// Text for people: notes of the data and of the data sets, the classes to train on, and samples
+// left out or added as padding by rows of one length.
 std::vector<std::string> LeftOut(const TrainerConfig& config, const RunData& data);
 // Samples of a test batch, over all ranks.  At most the samples, or the sequences if in rows.
 int64_t TestBatchOf(const TrainerConfig& config, const Dataset& dataset);

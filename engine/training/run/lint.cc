@@ -202,7 +202,8 @@ std::vector<std::string> Lint(const Parsed<TrainerConfig>& trainer, const Parsed
   return Linter(trainer, net, plan).warnings();
 }
 
-std::vector<std::string> LintData(const Parsed<TrainerConfig>& trainer, const DataLook& look) {
+std::vector<std::string> LintData(const Parsed<TrainerConfig>& trainer, const DataLook& look,
+                                  std::span<const std::string> classes) {
   const DataConfig& data = trainer.message->data();
   std::vector<std::string> warnings;
   for (const LargeValue& large : look.large) {
@@ -221,6 +222,15 @@ std::vector<std::string> LintData(const Parsed<TrainerConfig>& trainer, const Da
         none ? trainer.source->Where(*trainer.message, "data") : trainer.source->Where(*setting),
         large.input, large.sample, large.stored, large.channel, large.normalized, kLargeInput,
         advice));
+  }
+  const auto most = std::ssize(classes);
+  const auto taker = std::ranges::find_if(look.takers, [&](const LabelTaker& takes) {
+    return takes.input == data.label_input() && most > 0 && takes.largest >= most;
+  });
+  if (taker != look.takers.end()) {
+    warnings.push_back(
+        absl::StrFormat("%s takes %d classes, but data.train has %d; write %d outputs", taker->who,
+                        taker->largest + 1, most, most));
   }
   return warnings;
 }

@@ -2,6 +2,7 @@
 // them.  A pure function of the texts and their plan.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ std::vector<std::string> Lint(const Parsed<TrainerConfig>& trainer, const Parsed
                               const ModelPlan& plan);
 
 // The same about the samples of data.train: a line for each of look.large, which names the setting
-// that mends it.
-std::vector<std::string> LintData(const Parsed<TrainerConfig>& trainer, const DataLook& look);
+// that mends it, and one for more outputs than `classes`, if these have names.
+std::vector<std::string> LintData(const Parsed<TrainerConfig>& trainer, const DataLook& look,
+                                  std::span<const std::string> classes);
 
 }  // namespace gyre

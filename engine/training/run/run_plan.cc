@@ -215,8 +215,8 @@ absl::Status RunPlan::Agree(const Parsed<TrainerConfig>& trainer, const Parsed<N
   if (!data.assumed) {
     ASSIGN_OR_RETURN(const DataLook look, LookAt(*data.train, *nets.train, "training data"));
     train = look.digest;
-    const std::vector<std::string> large = LintData(trainer, look);
-    warnings.insert(warnings.end(), large.begin(), large.end());
+    const std::vector<std::string> of_data = LintData(trainer, look, ClassNamesOf(data.fit));
+    warnings.insert(warnings.end(), of_data.begin(), of_data.end());
     options.choices["training data"] = train;
     options.older_choices["training data"] = SampledDigestOf(*data.train, data.feed);
     options.fit = data.fit;

@@ -225,5 +225,23 @@ TEST(Lint, LearningRatesFarFromUsual) {
   }
 }
 
+TEST(LintData, MoreOutputsThanClasses) {
+  const auto trainer = ParseTrainerText(
+      "net: 'n' data { train { images { folder: 'a' } } }\noptimizer { sgd {} }\n"
+      "learning_rate { base: 0.1 } batch: 4 steps: 1",
+      "t");
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  const DataLook look{.digest = "",
+                      .large = {},
+                      .takers = {{"text", "embedding", 999}, {"label", "n:3:1: loss", 2}}};
+  const auto warnings = [&](const std::vector<std::string>& classes) {
+    return LintData(*trainer, look, classes);
+  };
+  EXPECT_THAT(warnings({"a", "b"}),
+              ElementsAre("n:3:1: loss takes 3 classes, but data.train has 2; write 2 outputs"));
+  EXPECT_THAT(warnings({"a", "b", "c"}), IsEmpty());
+  EXPECT_THAT(warnings({}), IsEmpty());
+}
+
 }  // namespace
 }  // namespace gyre

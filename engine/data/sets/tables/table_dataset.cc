@@ -198,10 +198,7 @@ void AddNotes(const TableFit& fit, int64_t unnamed, MemoryDataset& dataset) {
                                     InputNameOf(column.name), column.words.size(),
                                     column.words.size()));
   }
-  if (fit.label_kind == LabelKind::kClass) {
-    dataset.AddNote(
-        absl::StrFormat("classes of %s, from 0: %s", fit.labels[0], Listed(fit.classes)));
-  } else if (!fit.labels.empty()) {
+  if (fit.label_kind != LabelKind::kClass && !fit.labels.empty()) {
     dataset.AddNote(absl::StrCat("labels that are numbers: ", Listed(fit.labels)));
   }
   if (unnamed > 0) {
