@@ -164,10 +164,13 @@ absl::StatusOr<ConfigFiles> FilesOfRun(const RunTexts& texts, const std::string&
   }
   const SplitOverrides split = Split(overrides);
   ConfigFiles files;
-  ASSIGN_OR_RETURN(
-      files.trainer,
-      ParseTrainerText(texts.trainer, texts.trainer_file.empty() ? path : texts.trainer_file,
-                       split.trainer, spellings));
+  // Paths count from the folder of the trainer's file, but the lines are those of the saved text.
+  const std::string saved = (std::filesystem::path(path) / "").parent_path().filename().string();
+  const std::string trainer = texts.trainer_file.empty()
+                                  ? path
+                                  : absl::StrCat(texts.trainer_file, " (as saved in ", saved, ")");
+  ASSIGN_OR_RETURN(files.trainer,
+                   ParseTrainerText(texts.trainer, trainer, split.trainer, spellings));
   ASSIGN_OR_RETURN(files.net, ParseNetText(texts.net, path, split.net, spellings));
   return Checked(std::move(files), /*device=*/"", ranks);
 }

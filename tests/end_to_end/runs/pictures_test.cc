@@ -223,5 +223,16 @@ TEST_F(Pictures, ThatAreDamagedEndTheRun) {
   EXPECT_EQ(folder_.Digest("damaged", {"--resume=latest"}, {.ranks = 3}), digest);
 }
 
+// An error about the texts that a run was trained by is of its copy, whose lines are others.
+TEST_F(Pictures, OfASavedTextAreNamedByIt) {
+  Use(kImages);
+  folder_.Digest("run", {"--steps=2"});
+  std::filesystem::remove(folder_ / "test.tsv");
+  EXPECT_THAT(
+      RunTool("evaluate", {"--run=" + folder_ / "run"}).err,
+      testing::ContainsRegex("error: " + trainer_ +
+                             " \\(as saved in step_00000002\\):[0-9]+:[0-9]+: data.test: "));
+}
+
 }  // namespace
 }  // namespace gyre
