@@ -156,6 +156,33 @@ TEST(Jpeg, NoInkIsWhite) {
   EXPECT_EQ(Decoded(WriteJpeg(kind, Bytes(24, 0)), {0, 0, 3, 2}, 3), Bytes(18, 0));
 }
 
+TEST(Jpeg, InksAreThoseThatWereStored) {
+  // 200 100 50 of 128: inverted inks.  Luma and chroma of YCCK round them.
+  Bytes inks;
+  for (int i = 0; i < 20 * 24; ++i) inks.insert(inks.end(), {200, 100, 50, 128});
+  const auto far = [](const Bytes& pixels) {
+    constexpr int kColor[] = {100, 50, 25};  // 200 * 128 / 255 ...
+    int most = pixels.size() == 20 * 24 * 3 ? 0 : 255;
+    for (size_t i = 0; i < pixels.size(); ++i)
+      most = std::max(most, std::abs(pixels[i] - kColor[i % 3]));
+    return most;
+  };
+  for (const J_COLOR_SPACE stored : {JCS_CMYK, JCS_YCCK}) {
+    for (const bool progressive : {false, true}) {
+      const std::string file = WriteJpeg(
+          {.height = 20, .width = 24, .stored = stored, .progressive = progressive, .quality = 100},
+          inks);
+      EXPECT_LE(far(Decoded(file, {0, 0, 20, 24}, 3)), 1) << stored << progressive;
+    }
+  }
+  // A file that does not name Adobe is CMYK, and as much inverted.
+  std::string file =
+      WriteJpeg({.height = 20, .width = 24, .stored = JCS_CMYK, .quality = 100}, inks);
+  const size_t adobe = file.find("\xff\xee");
+  ASSERT_NE(adobe, file.npos);
+  EXPECT_LE(far(Decoded(file.erase(adobe, 16), {0, 0, 20, 24}, 3)), 1);
+}
+
 // A progressive file that ends after some scan, as if a browser had drawn what has come.
 TEST(Jpeg, LastScansMayBeAbsent) {
   Random random(3);
