@@ -23,10 +23,10 @@ namespace gyre {
 absl::StatusOr<PictureHeader> ReadOtherHeader(std::string_view file);
 
 // Decodes a window of stored pixels, that is before they are turned, to [stored.height,
-// stored.width, channels].  16 bits are rounded to 8, alpha is blended.  Of a TIFF, only strips of
-// the window are decoded, of others all.
-// Memory beside `to`: 1 to 8 bytes a pixel of the picture, of JPEG 2000 up to 16, of a TIFF a strip
-// and 4 bytes a pixel of its rows.
+// stored.width, channels].  16 bits are rounded to 8, alpha is blended.  Of TIFF and JPEG
+// 2000 only strips, tiles and code blocks of the window are decoded, of others all.
+// Memory beside `to`: of BMP and PNM 1 to 8 bytes a pixel of the picture, of the others see
+// imgcodecs/tiff.h and jpeg2000.h.
 // Errors: DataLoss as above, ResourceExhausted for lack of memory.
 // Precondition: `header` is ReadOtherHeader's of this file, and the window lies within it.
 absl::Status DecodeOther(std::string_view file, const PictureHeader& header, const Window& stored,

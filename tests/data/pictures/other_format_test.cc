@@ -86,7 +86,7 @@ TEST(Bmp, EveryKindAndWindowIsRight) {
 TEST(Bmp, WhatOpenCvReadsWronglyIsRefused) {
   std::mt19937_64 random(1);
   std::string file = RandomBmp(3, 4, 32, 108, false, &random).file;
-  constexpr char kStart[] = "INVALID_ARGUMENT: expected a picture that OpenCV reads right, got ";
+  constexpr char kStart[] = "INVALID_ARGUMENT: expected a picture of a kind that is read, got ";
   constexpr char kEnd[] = "; convert it to PNG or TIFF";
   file.replace(30, 4, Bytes(3, 4));  // masks of colours
   EXPECT_EQ(ErrorOfOther(file).ToString(),
@@ -224,15 +224,64 @@ TEST(Jpeg2000, WhatOpenCvReadsWronglyIsRefused) {
     std::string changed = file;
     return std::string(ErrorOfOther(changed.replace(stream + at, bytes.size(), bytes)).message());
   };
-  EXPECT_EQ(
-      with(40, Bytes(2, 2, true)),
-      "expected a picture that OpenCV reads right, got JPEG 2000 that is not grey, colour, or "
-      "colour with alpha; convert it to PNG or TIFF");
+  EXPECT_EQ(with(40, Bytes(2, 2, true)),
+            "expected a picture of a kind that is read, got JPEG 2000 that is not grey, colour, or "
+            "colour with alpha; convert it to PNG or TIFF");
   EXPECT_THAT(with(42, "\x0b"), testing::HasSubstr("other samples than unsigned 8 or 16 bits"));
   EXPECT_THAT(with(42, "\x87"), testing::HasSubstr("other samples than unsigned 8 or 16 bits"));
   EXPECT_THAT(with(46, "\x02\x02"), testing::HasSubstr("whose components differ"));
   EXPECT_THAT(with(2, "\xff\x90"),
               testing::HasSubstr("expected JPEG 2000 with a codestream, got none"));
+}
+
+TEST(Jpeg2000, SlicesAreThoseOfAll) {
+  std::mt19937_64 random(1);
+  // A slice has 2^19 pixels.  Of grey, several have one reader.  Of alpha, each has its own.
+  for (const int channels : {1, 4}) {
+    const OtherPicture picture = RandomJpeg2000(".jp2", 753, 710, channels, 8, &random);
+    const auto header = ReadOtherHeader(picture.file);
+    ASSERT_TRUE(header.ok()) << header.status();
+    const PixelFormat format = {.channels = channels};
+    const auto pixels = DecodeWindow(&DecodeOther, picture.file, *header, {0, 0, 753, 710}, format);
+    ASSERT_TRUE(pixels.ok()) << pixels.status();
+    EXPECT_TRUE(*pixels == Formatted(picture.pixels, format)) << channels;
+  }
+}
+
+TEST(Jpeg2000, WhatTakesMuchMemoryIsRefused) {
+  std::mt19937_64 random(1);
+  const std::string file = RandomJpeg2000(".jp2", 33, 40, 3, 8, &random).file;
+  const size_t stream = file.find("\xff\x4f\xff\x51");
+  const auto sized = [&](int64_t tile, const std::string& block) {
+    std::string changed = file;
+    const std::string side = Bytes(1024, 4, true);
+    changed.replace(stream + 8, 8, side + side);
+    const std::string tile_side = Bytes(static_cast<uint32_t>(tile), 4, true);
+    changed.replace(stream + 24, 8, tile_side + tile_side);
+    const size_t coding = changed.find("\xff\x52", stream);
+    return ReadOtherHeader(changed.replace(coding + 10, 2, block)).status();
+  };
+  EXPECT_TRUE(sized(1024, "\x04\x04").ok());
+  EXPECT_TRUE(sized(16, "\x04\x04").ok());
+  EXPECT_EQ(sized(15, "\x04\x04"),
+            absl::DataLossError("expected JPEG 2000 of 1 to 4096 tiles, got 4761"));
+  EXPECT_EQ(sized(0, "\x04\x04"),
+            absl::DataLossError("expected JPEG 2000 of 1 to 4096 tiles, got 0"));
+  const absl::Status blocks = sized(1024, std::string(2, '\0'));  // of 4 x 4
+  EXPECT_EQ(blocks.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(blocks.message()),
+              testing::StartsWith("expected JPEG 2000 of at most 131072 code blocks a tile, got "));
+}
+
+TEST(Jpeg2000, OtherColoursAreRefused) {
+  std::mt19937_64 random(1);
+  std::string file = RandomJpeg2000(".jp2", 33, 40, 3, 8, &random).file;
+  const size_t colors = file.find("colr");
+  ASSERT_NE(colors, file.npos);
+  file.replace(colors + 7, 4, Bytes(18, 4, true));  // YCbCr
+  EXPECT_EQ(ErrorOfOther(file),
+            absl::InvalidArgumentError("expected JPEG 2000 of grey, or of red, green, blue, got "
+                                       "other colours; convert it to PNG or TIFF"));
 }
 
 TEST(Jpeg2000, AFileThatClaimsFarMoreThanItHasIsAnError) {

@@ -118,6 +118,37 @@ TEST(Tiff, StripsOfAnotherSizeAreErrors) {
             "DATA_LOSS: expected a TIFF of 1 to 1048576 pixels a side, got 268435456 x 7");
 }
 
+TEST(Tiff, PackedRunsMayCrossRows) {
+  const TempFolder folder;
+  TIFF* const tiff = TIFFOpen((folder / "a.tif").c_str(), "w");
+  TIFFSetField(tiff, TIFFTAG_IMAGEWIDTH, 3);
+  TIFFSetField(tiff, TIFFTAG_IMAGELENGTH, 4);
+  TIFFSetField(tiff, TIFFTAG_BITSPERSAMPLE, 8);
+  TIFFSetField(tiff, TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK);
+  TIFFSetField(tiff, TIFFTAG_COMPRESSION, COMPRESSION_PACKBITS);
+  TIFFSetField(tiff, TIFFTAG_ROWSPERSTRIP, 4);
+  uint8_t packed[] = {0xf9, 77, 3, 1, 2, 3, 4};  // 77 eight times, four bytes
+  GYRE_CHECK(TIFFWriteRawStrip(tiff, 0, packed, sizeof(packed)) >= 0);
+  TIFFClose(tiff);
+  const std::string file = ReadBytes(folder / "a.tif");
+  const auto header = ReadOtherHeader(file);
+  ASSERT_TRUE(header.ok()) << header.status();
+  const auto pixels = DecodeWindow(&DecodeOther, file, *header, {1, 0, 3, 3}, {.channels = 1});
+  ASSERT_TRUE(pixels.ok()) << pixels.status();
+  EXPECT_EQ(*pixels, (std::vector<uint8_t>{77, 77, 77, 77, 77, 1, 2, 3, 4}));
+}
+
+TEST(Tiff, ARowOfTilesHasABound) {
+  std::mt19937_64 random(1);
+  std::string file = RandomTiff({.height = 40, .width = 35, .tiled = true}, &random).file;
+  file = WithTag(WithTag(file, TIFFTAG_IMAGELENGTH, 1 << 20), TIFFTAG_TILELENGTH, 1 << 20);
+  const auto header = ReadOtherHeader(file);
+  ASSERT_TRUE(header.ok()) << header.status();
+  EXPECT_EQ(DecodeWindow(&DecodeOther, file, *header, {0, 0, 1, 1}, {}).status(),
+            absl::InvalidArgumentError("expected a TIFF of at most 16777216 pixels in a row of "
+                                       "tiles, got 35 x 1048576; convert it to lower ones"));
+}
+
 TEST(Tiff, OrientationsAreHandedOn) {
   std::mt19937_64 random(1);
   for (uint16_t orientation = 1; orientation <= 8; ++orientation) {

@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 
+#include "engine/data/pictures/imgcodecs/jpeg2000.h"
 #include "engine/data/pictures/imgcodecs/opencv_picture.h"
 #include "engine/data/pictures/imgcodecs/refusal.h"
 #include "engine/data/pictures/imgcodecs/stored_size.h"
@@ -54,9 +55,14 @@ int gyre_imgcodecs_decode(gyre::OtherFormat format, std::string_view file,
                           gyre::TakeRow* take, void* taker, char* text) {
   return gyre::Guarded(text, [&] {
     const auto row = [&](const uint8_t* pixels, int channels) { take(taker, pixels, channels); };
-    return format == gyre::OtherFormat::kTiff
-               ? gyre::DecodeTiff(file, header, stored, row)
-               : gyre::DecodeByOpenCv(format, file, header, stored, row);
+    switch (format) {
+      case gyre::OtherFormat::kTiff:
+        return gyre::DecodeTiff(file, header, stored, row);
+      case gyre::OtherFormat::kJpeg2000:
+        return gyre::DecodeJpeg2000(file, header, stored, row);
+      default:
+        return gyre::DecodeByOpenCv(format, file, header, stored, row);
+    }
   });
 }
 

@@ -1,4 +1,4 @@
-// opencv_picture.h: BMPs, JPEG 2000 and PNM files by OpenCV's imgcodecs.  Any thread.
+// opencv_picture.h: BMPs and PNM files by OpenCV's imgcodecs.  Any thread.
 #pragma once
 
 #include <string_view>

@@ -33,7 +33,7 @@ Refusal Sized(const std::string& format, int64_t height, int64_t width, int most
 }
 
 Refusal ReadWrongly(const std::string& kind) {
-  return Invalid("expected a picture that OpenCV reads right, got " + kind +
+  return Invalid("expected a picture of a kind that is read, got " + kind +
                  "; convert it to PNG or TIFF");
 }
 
@@ -79,6 +79,66 @@ size_t CodestreamOf(std::string_view file) {
   return file.size();
 }
 
+// The code blocks of a component of [rows, columns] that is coded as a segment says.
+int64_t BlocksOf(std::string_view segment, bool all_components, int64_t rows, int64_t columns) {
+  const auto at = [&](size_t offset) { return int64_t{Integer(segment, offset, 1, true)}; };
+  // A style, then levels, the logarithms of a block's width and height, less 2, and two bytes.  If
+  // a bit of the style says so, those of a precinct's width and height for each resolution follow,
+  // the lowest first.
+  const size_t style = all_components ? 4 : 5, coded = style + (all_components ? 5 : 1);
+  const int64_t levels = std::min<int64_t>(at(coded), 32);
+  int64_t blocks = 0;
+  for (int64_t level = 0; level <= levels; ++level) {
+    const int64_t above = level > 0 ? 1 : 0;  // of two resolutions, three bands of half the size
+    const int64_t precinct =
+        (at(style) & 1) == 0 ? 0xff : at(coded + 5 + static_cast<size_t>(level));
+    const auto along = [&](int64_t extent, size_t block, int64_t of_precinct) {
+      const int64_t most = std::max<int64_t>(of_precinct - above, 0);
+      const int64_t band = (extent >> (levels - level + above)) + 1;
+      return (band >> std::min(at(block) + 2, most)) + 1;
+    };
+    blocks += (above != 0 ? 3 : 1) * along(columns, coded + 1, precinct % 16) *
+              along(rows, coded + 2, precinct / 16);
+  }
+  return blocks;
+}
+
+// What OpenJPEG keeps in memory of tiles and of a tile's code blocks, whatever part is decoded: 8
+// kB and 0.5 kB each.  So both have bounds, of 32 and 64 MiB.
+Refusal Jpeg2000Blocks(std::string_view stream, StoredPicture& picture) {
+  const auto at = [&](size_t offset, int size) {
+    return int64_t{Integer(stream, offset, size, true)};
+  };
+  const int64_t tile_width = at(24, 4), tile_height = at(28, 4), components = at(40, 2);
+  const auto tiles = [&](size_t size, size_t offset, int64_t tile) {
+    return tile < 1 ? 0 : (at(size, 4) - at(offset, 4) + tile - 1) / tile;
+  };
+  picture.tiles = tiles(8, 32, tile_width) * tiles(12, 36, tile_height);
+  constexpr int64_t kMostTiles = 1 << 12, kMostBlocks = 1 << 17;
+  if (picture.tiles < 1 || picture.tiles > kMostTiles) {
+    return Damaged("expected JPEG 2000 of 1 to " + std::to_string(kMostTiles) + " tiles, got " +
+                   std::to_string(picture.tiles));
+  }
+  const int64_t columns = std::min(tile_width, picture.header.width);
+  const int64_t rows = std::min(tile_height, picture.header.height);
+  // Segments of the main header: a marker, a length without the marker's, and content.
+  constexpr int64_t kTile = 0xff90, kDefault = 0xff52, kOfComponent = 0xff53;
+  size_t segment = 2;
+  while (segment + 4 <= stream.size() && at(segment, 2) != kTile) {
+    if (const bool coding = at(segment, 2) == kDefault; coding || at(segment, 2) == kOfComponent) {
+      const int64_t blocks = components * BlocksOf(stream.substr(std::min(segment, stream.size())),
+                                                   coding, rows, columns);
+      if (blocks > kMostBlocks) {
+        return Invalid("expected JPEG 2000 of at most " + std::to_string(kMostBlocks) +
+                       " code blocks a tile, got " + std::to_string(blocks) +
+                       "; convert it to PNG or TIFF");
+      }
+    }
+    segment += 2 + static_cast<size_t>(at(segment + 2, 2));
+  }
+  return {};
+}
+
 Refusal Jpeg2000Size(std::string_view file, StoredPicture& picture) {
   const std::string_view stream = file.substr(CodestreamOf(file));
   const auto at = [&](size_t offset, int size) { return Integer(stream, offset, size, true); };
@@ -102,7 +162,7 @@ Refusal Jpeg2000Size(std::string_view file, StoredPicture& picture) {
   const Refusal refusal = Sized("JPEG 2000", int64_t{at(12, 4)} - at(20, 4),
                                 int64_t{at(8, 4)} - at(16, 4), depth == 7 ? 255 : 65535, picture);
   if (refusal.refused()) return refusal;
-  // OpenJPEG makes up what lacks, at 16 bytes a pixel.  A white page has a byte for 10,000 pixels.
+  // OpenJPEG makes up what lacks.  A white page has a byte for 10,000 pixels.
   constexpr int64_t kMostImplied = 1 << 21, kPixelsOfByte = 1 << 14;
   const PictureHeader& header = picture.header;
   const int64_t least = header.height * header.width / kPixelsOfByte;
@@ -111,7 +171,7 @@ Refusal Jpeg2000Size(std::string_view file, StoredPicture& picture) {
                    SizeText(header.height, header.width) + ", got " +
                    std::to_string(stream.size()) + ": it is truncated or damaged");
   }
-  return {};
+  return Jpeg2000Blocks(stream, picture);
 }
 
 // Takes the next number off a PNM header.  Blanks and comments come before it.  -1: there is none.

@@ -6,9 +6,11 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace gyre {
 namespace {
@@ -16,10 +18,9 @@ namespace {
 // A file in memory, open in libtiff, which reads nothing from elsewhere and prints nothing.
 class OpenTiff {
  public:
-  // libtiff may take `most_bytes` for one block of memory.
-  OpenTiff(std::string_view file, int64_t most_bytes) : file_(file) {
+  explicit OpenTiff(std::string_view file) : file_(file) {
     TIFFOpenOptions* const options = TIFFOpenOptionsAlloc();
-    TIFFOpenOptionsSetMaxSingleMemAlloc(options, most_bytes);
+    TIFFOpenOptionsSetMaxSingleMemAlloc(options, kMostBytes);
     TIFFOpenOptionsSetErrorHandlerExtR(options, OnError, this);
     TIFFOpenOptionsSetWarningHandlerExtR(options, OnWarning, this);
     tiff_ = TIFFClientOpenExt("", "r", this, Read, Write, Seek, Close, Size, Map, Unmap, options);
@@ -51,6 +52,9 @@ class OpenTiff {
   }
 
  private:
+  // For one block of memory: offsets of 4 million strips, or a tile.
+  static constexpr int64_t kMostBytes = int64_t{64} << 20;
+
   static OpenTiff& Of(thandle_t handle) { return *static_cast<OpenTiff*>(handle); }
 
   static tmsize_t Read(thandle_t handle, void* to, tmsize_t bytes) {
@@ -107,8 +111,6 @@ class OpenTiff {
   char complaint_[256] = "";
 };
 
-constexpr int64_t kDirectoryBytes = int64_t{64} << 20;  // offsets of 4 million strips
-
 // What libtiff calls alpha: none, or one sample behind the colours.
 uint16_t KindOfAlpha(const OpenTiff& tiff) {
   uint16_t count = 0;
@@ -135,10 +137,99 @@ void DropAlpha(uint8_t* pixels, int64_t count) {
   }
 }
 
+// Takes a row of pixels as libtiff shows them, [width].
+using TakeShown = absl::FunctionRef<void(uint32_t* pixels)>;
+
+int64_t RowsOfStrip(const OpenTiff& tiff, uint32_t tag, const TIFFRGBAImage& image) {
+  return std::clamp<int64_t>(tiff.LongTag(tag), 1, image.height);
+}
+
+// Whether a picture can be read row by row: it has no tiles, nor blocks of pixels that share
+// colours.  Some writers' PackBits run from one row into the next, which libtiff refuses of rows.
+bool HasRows(const OpenTiff& tiff, const TIFFRGBAImage& image) {
+  if (TIFFIsTiled(tiff.get()) != 0) return false;
+  if (tiff.Tag(TIFFTAG_COMPRESSION) == COMPRESSION_PACKBITS) return false;
+  uint16_t across = 1, down = 1;
+  TIFFGetFieldDefaulted(tiff.get(), TIFFTAG_YCBCRSUBSAMPLING, &across, &down);
+  return image.photometric != PHOTOMETRIC_YCBCR || (across == 1 && down == 1);
+}
+
+// One row at a time, where TIFFRGBAImageGet would have a strip's bytes and pixels in memory.
+Refusal DecodeRows(std::string_view file, const OpenTiff& tiff, TIFFRGBAImage& image,
+                   const Window& stored, TakeShown take) {
+  // Where each channel has strips of its own, each has a reader of its own.
+  const bool gray = image.photometric == PHOTOMETRIC_MINISWHITE ||
+                    image.photometric == PHOTOMETRIC_MINISBLACK ||
+                    image.photometric == PHOTOMETRIC_PALETTE;
+  const size_t colors = image.isContig != 0 || gray ? 1 : 3;
+  const size_t planes = colors + (image.isContig == 0 && image.alpha != 0 ? 1 : 0);
+  std::deque<OpenTiff> others;
+  std::vector<const OpenTiff*> readers = {&tiff};
+  while (readers.size() < planes) readers.push_back(&others.emplace_back(file));
+  const auto bytes = static_cast<size_t>(TIFFScanlineSize(tiff.get()));
+  std::vector<std::vector<uint8_t>> rows(planes, std::vector<uint8_t>(bytes));
+  std::vector<uint32_t> pixels(image.width);
+
+  const int64_t strip = RowsOfStrip(tiff, TIFFTAG_ROWSPERSTRIP, image);
+  for (int64_t y = stored.top / strip * strip; y < stored.top + stored.height; ++y) {
+    for (size_t plane = 0; plane < planes; ++plane) {
+      const OpenTiff& reader = *readers[plane];
+      if (reader.get() == nullptr ||
+          TIFFReadScanline(reader.get(), rows[plane].data(), static_cast<uint32_t>(y),
+                           static_cast<uint16_t>(plane)) < 0 ||
+          reader.complained()) {
+        return reader.Refused();
+      }
+    }
+    if (y < stored.top) continue;
+    if (image.isContig != 0) {
+      image.put.contig(&image, pixels.data(), 0, 0, image.width, 1, 0, 0, rows[0].data());
+    } else {
+      image.put.separate(&image, pixels.data(), 0, 0, image.width, 1, 0, 0, rows[0].data(),
+                         rows[colors / 2].data(), rows[colors - 1].data(),
+                         planes > colors ? rows[colors].data() : nullptr);
+    }
+    take(pixels.data());
+  }
+  return {};
+}
+
+// Strips, or rows of tiles, one at a time from their first row: none is decoded twice, and colours
+// of several rows are met from the upper one.
+Refusal DecodeBlocks(const OpenTiff& tiff, TIFFRGBAImage& image, const Window& stored,
+                     TakeShown take) {
+  const bool tiled = TIFFIsTiled(tiff.get()) != 0;
+  const int64_t strip = RowsOfStrip(tiff, tiled ? TIFFTAG_TILELENGTH : TIFFTAG_ROWSPERSTRIP, image);
+  const int64_t width = image.width, bottom = stored.top + stored.height;
+  constexpr int64_t kMostPixels = 1 << 24;  // of 4 bytes
+  if (strip * width > kMostPixels) {
+    return Invalid("expected a TIFF of at most " + std::to_string(kMostPixels) + " pixels in " +
+                   (tiled ? "a row of tiles" : "a strip of its kind") + ", got " +
+                   SizeText(strip, width) + "; convert it to lower ones");
+  }
+  // Not cleared: what a damaged file claims takes no memory until it is decoded.
+  const int64_t first = stored.top / strip * strip;
+  const auto pixels = std::make_unique_for_overwrite<uint32_t[]>(
+      static_cast<size_t>(std::min(strip, bottom - first) * width));
+  for (int64_t top = first; top < bottom; top += strip) {
+    const int64_t rows = std::min(strip, bottom - top);
+    image.row_offset = static_cast<int>(top);
+    if (TIFFRGBAImageGet(&image, pixels.get(), static_cast<uint32_t>(width),
+                         static_cast<uint32_t>(rows)) == 0 ||
+        tiff.complained()) {
+      return tiff.Refused();
+    }
+    for (int64_t y = std::max(top, stored.top); y < top + rows; ++y) {
+      take(&pixels[(y - top) * width]);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Refusal ReadTiffHeader(std::string_view file, PictureHeader& header) {
-  const OpenTiff tiff(file, kDirectoryBytes);
+  const OpenTiff tiff(file);
   if (tiff.get() == nullptr || tiff.complained()) return tiff.Refused();
   const uint16_t bits = tiff.Tag(TIFFTAG_BITSPERSAMPLE), kind = tiff.Tag(TIFFTAG_SAMPLEFORMAT);
   if (bits > 16 || (kind != SAMPLEFORMAT_UINT && kind != SAMPLEFORMAT_VOID)) {
@@ -178,9 +269,7 @@ Refusal ReadTiffHeader(std::string_view file, PictureHeader& header) {
 
 Refusal DecodeTiff(std::string_view file, const PictureHeader& header, const Window& stored,
                    RowFunction row) {
-  // A strip has at most 8 samples of 2 bytes a pixel, and rows beyond the picture where it is low.
-  const int64_t most_bytes = 16 * header.height * header.width + kDirectoryBytes;
-  OpenTiff tiff(file, most_bytes);
+  OpenTiff tiff(file);
   if (tiff.get() == nullptr || tiff.complained()) return tiff.Refused();
   const uint16_t alpha = KindOfAlpha(tiff);
   if (alpha == EXTRASAMPLE_UNASSALPHA) {
@@ -193,36 +282,16 @@ Refusal DecodeTiff(std::string_view file, const PictureHeader& header, const Win
   if (TIFFRGBAImageBegin(&image, tiff.get(), /*stop=*/1, why) == 0) return tiff.Refused();
   const std::unique_ptr<TIFFRGBAImage, void (*)(TIFFRGBAImage*)> end(&image, TIFFRGBAImageEnd);
   image.req_orientation = image.orientation;  // as stored
-  const int64_t height = image.height, width = image.width;
-  if (height * width != header.height * header.width) return tiff.Refused();
-
-  // Strips, or rows of tiles, one at a time from their first row: none is decoded twice, and
-  // colours of several rows are met from the upper one.
-  const bool tiled = TIFFIsTiled(tiff.get()) != 0;
-  const int64_t strip = std::clamp<int64_t>(
-      tiff.LongTag(tiled ? TIFFTAG_TILELENGTH : TIFFTAG_ROWSPERSTRIP), 1, height);
-  const int64_t bottom = stored.top + stored.height;
-  const int64_t first = stored.top / strip * strip;
-  // Not cleared: what a damaged file claims takes no memory until it is decoded.
-  const auto pixels = std::make_unique_for_overwrite<uint32_t[]>(
-      static_cast<size_t>(std::min(strip, bottom - first) * width));
-  for (int64_t top = first; top < bottom; top += strip) {
-    const int64_t rows = std::min(strip, bottom - top);
-    image.row_offset = static_cast<int>(top);
-    if (TIFFRGBAImageGet(&image, pixels.get(), static_cast<uint32_t>(width),
-                         static_cast<uint32_t>(rows)) == 0 ||
-        tiff.complained()) {
-      return tiff.Refused();
-    }
-    for (int64_t y = std::max(top, stored.top); y < top + rows; ++y) {
-      // A pixel is red + 2^8 green + 2^16 blue + 2^24 alpha: bytes in this order.
-      auto* const from = reinterpret_cast<uint8_t*>(&pixels[(y - top) * width + stored.left]);
-      if (alpha == EXTRASAMPLE_ASSOCALPHA) Unmultiply(from, stored.width);
-      if (alpha == EXTRASAMPLE_UNSPECIFIED) DropAlpha(from, stored.width);
-      row(from, alpha == EXTRASAMPLE_UNSPECIFIED ? 3 : 4);
-    }
-  }
-  return {};
+  if (int64_t{image.height} * image.width != header.height * header.width) return tiff.Refused();
+  const auto take = [&](uint32_t* pixels) {
+    // A pixel is red + 2^8 green + 2^16 blue + 2^24 alpha: bytes in this order.
+    auto* const from = reinterpret_cast<uint8_t*>(pixels + stored.left);
+    if (alpha == EXTRASAMPLE_ASSOCALPHA) Unmultiply(from, stored.width);
+    if (alpha == EXTRASAMPLE_UNSPECIFIED) DropAlpha(from, stored.width);
+    row(from, alpha == EXTRASAMPLE_UNSPECIFIED ? 3 : 4);
+  };
+  return HasRows(tiff, image) ? DecodeRows(file, tiff, image, stored, take)
+                              : DecodeBlocks(tiff, image, stored, take);
 }
 
 }  // namespace gyre

@@ -25,9 +25,11 @@ Refusal ReadTiffHeader(std::string_view file, PictureHeader& header);
 //   16 bits of grey      the upper 8, which may be 1 less or more than rounded
 //   palettes             the upper 8 of 16 bits
 //   several pages        the first
-// Memory: a decoded strip or tile, and 4 bytes a pixel of the rows that it has.
+// Memory: a row.  Of tiles, subsampled colours and PackBits a decoded tile or strip, and 4 bytes a
+// pixel of the rows that it has: at most 64 MiB each.
 // Errors: DataLoss for a strip or tile that is missing, or that libtiff or libjpeg complain or warn
-// of.
+// of.  InvalidArgument for a row of tiles, or a strip that is not read by rows, of more than 2^24
+// pixels.
 Refusal DecodeTiff(std::string_view file, const PictureHeader& header, const Window& stored,
                    RowFunction row);
 
