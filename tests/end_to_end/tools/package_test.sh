@@ -98,7 +98,7 @@ for field in "Package: gyre" "Version: $version"; do
 done
 depends=$(dpkg-deb -f "$deb" Depends) recommends=$(dpkg-deb -f "$deb" Recommends)
 [[ $depends == *libdnnl2* && $depends == *libopenmpi3* ]] || fail "Depends: $depends"
-[[ $depends != *imgcodecs* && $depends != *gdal* && $recommends == *imgcodecs* ]] ||
+[[ $depends != *opencv* && $depends != *gdal* && $recommends == *imgcodecs* ]] ||
   fail "Depends: $depends; Recommends: $recommends"
 
 # Nothing is left of a package that is not made.
