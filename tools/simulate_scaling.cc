@@ -354,7 +354,7 @@ absl::Status Run() {
   const std::string image = ScalingPicture(
       lines,
       absl::StrCat("Efficiency of ", workload.name, ", ", workload.samples, " samples a rank"));
-  return WriteFileAtomically(picture, [&](const FileSink& sink) { return sink(image); });
+  return WriteFileAtomically(picture, image);
 }
 
 int Main(int argc, char** argv) {

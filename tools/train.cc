@@ -415,9 +415,8 @@ absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
     std::fputs(shown.c_str(), stdout);
     if (picture.empty()) return absl::OkStatus();
     const bool page = !absl::EndsWith(picture, ".svg");
-    return WriteFileAtomically(picture, [&](const FileSink& sink) {
-      return sink(DrawPlan(run->plan().nets, files.net.message->name(), page, text));
-    });
+    return WriteFileAtomically(picture,
+                               DrawPlan(run->plan().nets, files.net.message->name(), page, text));
   }
   if (leader) {
     std::fputs(run->plan().DescribeStart(files.net).c_str(), stdout);

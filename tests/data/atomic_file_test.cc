@@ -34,7 +34,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 absl::Status Write(const std::string& path, const std::string& bytes) {
-  return WriteFileAtomically(path, [&](const FileSink& sink) { return sink(bytes); });
+  return WriteFileAtomically(path, bytes);
 }
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }

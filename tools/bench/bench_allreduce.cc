@@ -262,7 +262,7 @@ absl::Status Calibrate(const std::string& path, Bench& bench) {
   ASSIGN_OR_RETURN(const std::string text,
                    WriteCalibration(before, ShapeOf(bench.communicator()),
                                     Selector(std::move(choices), std::move(costs))));
-  return WriteFileAtomically(path, [&](const FileSink& sink) { return sink(text); });
+  return WriteFileAtomically(path, text);
 }
 
 absl::Status MeasureSubmitted(ProcessGroup& group, std::byte* memory, DType dtype, size_t bytes) {

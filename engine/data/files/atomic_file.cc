@@ -163,6 +163,10 @@ absl::Status WriteFileAtomically(const std::string& path,
   return Sync(ParentOf(path));
 }
 
+absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes) {
+  return WriteFileAtomically(path, [bytes](const FileSink& sink) { return sink(bytes); });
+}
+
 absl::StatusOr<std::string> StageFolder(const std::string& path, const std::string& token) {
   const fs::path named = Named(path), staged = TemporaryOf(named, token);
   if (mkdir(staged.c_str(), 0777) == 0) return staged.string();

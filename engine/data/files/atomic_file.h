@@ -27,6 +27,8 @@ using FileSink = std::function<absl::Status(std::string_view bytes)>;
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::function<absl::Status(const FileSink&)>& write,
                                  const std::string* begin = nullptr);
+// Of bytes that are in memory.
+absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes);
 
 // Makes a temporary folder for several writers, also of other processes and hosts.  All that name
 // the same `token` get the same path, and write files into it.  One of them publishes it.

@@ -99,9 +99,7 @@ absl::Status WriteNpz(const std::string& path, std::span<const NamedTensor> tens
                                                      std::string(DTypeName(tensor->tensor.dtype))));
     }
   }
-  if (sorted.empty()) {
-    return WriteFileAtomically(path, [](const FileSink& sink) { return sink(kEmptyArchive); });
-  }
+  if (sorted.empty()) return WriteFileAtomically(path, kEmptyArchive);
   ASSIGN_OR_RETURN(const Source archive, BuildArchive(path, sorted));
   return WriteFileAtomically(path,
                              [&](const FileSink& sink) { return CopyTo(sink, archive.get()); });

@@ -245,7 +245,7 @@ absl::Status CheckpointStore::CheckMakeable() const {
 absl::Status CheckpointStore::ProbeWritable() {
   RETURN_IF_ERROR(MakeFolder());
   const fs::path probe = fs::path(folder_) / ".probe";
-  RETURN_IF_ERROR(WriteFileAtomically(probe, [](const FileSink& sink) { return sink("probe"); }));
+  RETURN_IF_ERROR(WriteFileAtomically(probe, "probe"));
   std::error_code error;
   fs::remove(probe, error);
   if (error) {
@@ -260,7 +260,7 @@ void CheckpointStore::RemoveTemporaries() {
 
 absl::Status CheckpointStore::LeaveMark(int writer) {
   RETURN_IF_ERROR(MakeFolders(folder_));
-  return WriteFileAtomically(MarkOf(writer), [](const FileSink& sink) { return sink("mark"); });
+  return WriteFileAtomically(MarkOf(writer), "mark");
 }
 
 bool CheckpointStore::SeesMark(int writer) const {
@@ -327,8 +327,7 @@ absl::Status CheckpointStore::WriteState(const CheckpointState& state,
   file.set_state_sha256(Sha256(file.state()));
   file.mutable_crc32_of_file()->insert(crc32_of_file.begin(), crc32_of_file.end());
   ASSIGN_OR_RETURN(const fs::path staged, StageFolder(PathOf(state.step()), token_));
-  return WriteFileAtomically(staged / kStateFile,
-                             [&](const FileSink& sink) { return sink(Serialize(file)); });
+  return WriteFileAtomically(staged / kStateFile, Serialize(file));
 }
 
 absl::Status CheckpointStore::PublishWritten(int64_t step) {
@@ -356,7 +355,7 @@ absl::Status CheckpointStore::WriteCopy(int64_t step, const std::string& name,
     return Broken(staged / name,
                   absl::StrFormat("has come with crc32 %08x, expected %08x", got, crc32));
   }
-  return WriteFileAtomically(staged / name, [&](const FileSink& sink) { return sink(bytes); });
+  return WriteFileAtomically(staged / name, bytes);
 }
 
 void CheckpointStore::Discard(int64_t step) {

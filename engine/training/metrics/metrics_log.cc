@@ -78,7 +78,7 @@ absl::StatusOr<double> DropLaterSteps(const std::string& path, int64_t step, boo
       seconds = json["seconds"].get<double>();
     }
   }
-  RETURN_IF_ERROR(WriteFileAtomically(path, [&](const FileSink& sink) { return sink(kept); }));
+  RETURN_IF_ERROR(WriteFileAtomically(path, kept));
   return seconds;
 }
 

@@ -20,10 +20,6 @@ double Share(int64_t part, int64_t all) {
   return all == 0 ? 0 : static_cast<double>(part) / static_cast<double>(all);
 }
 
-absl::Status WriteText(const std::string& path, const std::string& text) {
-  return WriteFileAtomically(path, [&](const FileSink& sink) { return sink(text); });
-}
-
 }  // namespace
 
 ClassReport::ClassReport(std::vector<std::string> names, int top)
@@ -145,10 +141,10 @@ absl::Status ClassReport::Write(const std::string& folder) const {
   }
   const auto extent = static_cast<int64_t>(side);
   ASSIGN_OR_RETURN(const std::string png, PngOf({extent, extent, 1, pixels.data()}));
-  RETURN_IF_ERROR(WriteText(folder + "/classes.csv", classes));
-  RETURN_IF_ERROR(WriteText(folder + "/confusion.csv", confusion));
-  RETURN_IF_ERROR(WriteText(folder + "/worst.csv", costly));
-  return WriteText(folder + "/confusion.png", png);
+  RETURN_IF_ERROR(WriteFileAtomically(folder + "/classes.csv", classes));
+  RETURN_IF_ERROR(WriteFileAtomically(folder + "/confusion.csv", confusion));
+  RETURN_IF_ERROR(WriteFileAtomically(folder + "/worst.csv", costly));
+  return WriteFileAtomically(folder + "/confusion.png", png);
 }
 
 }  // namespace gyre

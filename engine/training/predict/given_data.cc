@@ -85,7 +85,7 @@ absl::Status TakePictures(std::span<const std::string> paths, const std::string&
     absl::StrAppend(&lines, fs::absolute(picture).string(), "\n");
   }
   const std::string list = folder + "/pictures.txt";
-  RETURN_IF_ERROR(WriteFileAtomically(list, [&](const FileSink& sink) { return sink(lines); }));
+  RETURN_IF_ERROR(WriteFileAtomically(list, lines));
   // How pictures become the input, as in training.
   const ImagesConfig trained =
       data.train().has_records() ? data.train().records().images() : data.train().images();

@@ -121,8 +121,7 @@ absl::Status RunState::OpenOutputOfLeader(bool test_again) {
     if (!kept.empty()) Say(absl::StrCat("the metrics of an earlier run are now in ", kept));
   }
   for (const auto& [name, text] : options_.fit.value_or(Fit())) {
-    RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(options_.out, "/", name),
-                                        [&](const FileSink& sink) { return sink(text); }));
+    RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(options_.out, "/", name), text));
   }
   ASSIGN_OR_RETURN(
       log_, MetricsLog::Open(options_.out, step_, test_again, total_steps_, SamplesAStep(config_)));
