@@ -44,8 +44,7 @@ const std::vector<FlagGroup> kGroups = {
 
 absl::Status Check() {
   const int threads = absl::GetFlag(FLAGS_threads);
-  RETURN_IF_ERROR(CheckValue(threads >= 0 && threads <= 1024, "threads", threads,
-                             "1 to 1024, or 0 for one a core"));
+  RETURN_IF_ERROR(CheckThreads(threads));
   ASSIGN_OR_RETURN(const ConfigFiles files,
                    ReadFiles(absl::GetFlag(FLAGS_trainer), SplitSet(absl::GetFlag(FLAGS_set)),
                              /*device=*/"", /*spellings=*/{}, /*ranks=*/1));

@@ -51,8 +51,11 @@ constexpr char kUsage[] =
     "Writes DIR/train-00000-of-00012.rec and, of data.test or data.split, DIR/test-\n"
     "shards. Pictures are packed as their files are. A trainer reads shards by\n"
     "  data { train { records { file: \"runs/records/train-*.rec\" window: 10000 } } }\n"
-    "If interrupted, the same command continues. Shards of an earlier packing in\n"
-    "DIR are removed in the end.\n"
+    "Each is decoded once: one that is damaged is named, and ends the packing beyond\n"
+    "data.max_bad_samples.\n"
+    "If interrupted, the same command continues, and keeps whole shards of the same\n"
+    "data: by all names and labels, and by the content of 1,000 pictures. Shards of an\n"
+    "earlier packing in DIR are removed in the end.\n"
     "Exit codes: 0 done, 1 failed, or a shard is damaged or missing, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {
@@ -105,6 +108,7 @@ absl::StatusOr<PackOptions> Options(const DataConfig& data) {
                       .seed = static_cast<uint64_t>(absl::GetFlag(FLAGS_seed)),
                       .threads = Threads(),
                       .most_pixels = data.train().images().most_pixels(),
+                      .max_bad_samples = data.max_bad_samples(),
                       .label_input = data.label_input()};
   ASSIGN_OR_RETURN(options.shard_bytes,
                    ParseBytes("--shard_bytes", absl::GetFlag(FLAGS_shard_bytes)));
@@ -152,7 +156,8 @@ absl::Status Pack(const std::string& folder) {
 int Main(int argc, char** argv) {
   ParseFlags(argc, argv, kUsage, kGroups);
   const std::string folder = absl::GetFlag(FLAGS_out);
-  absl::Status status = CheckLeast(0, {FLAGS_threads, FLAGS_seed});
+  absl::Status status = CheckLeast(0, {FLAGS_seed});
+  status.Update(CheckThreads(absl::GetFlag(FLAGS_threads)));
   if (status.ok() && folder.empty()) {
     status = absl::InvalidArgumentError("--out is missing; see --help");
   }

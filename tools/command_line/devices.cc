@@ -19,9 +19,6 @@
 namespace gyre {
 namespace {
 
-// In a process; far beyond any machine's cores.  OpenMP crashes where the system runs out of them.
-constexpr int kMostThreads = 1024;
-
 // A rank's share of the host's cores, or of those that mpirun has bound it to: a core of its own,
 // or a socket, which it shares with as many ranks as the socket has of the cores that mpirun has.
 int DefaultThreads(int ranks_in_process) {

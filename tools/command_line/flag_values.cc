@@ -1,6 +1,7 @@
 #include "tools/command_line/flag_values.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -62,6 +63,18 @@ absl::Status WrongValue(absl::string_view flag, const absl::AlphaNum& got,
 absl::Status CheckValue(bool good, absl::string_view flag, const absl::AlphaNum& got,
                         absl::string_view expected) {
   return good ? absl::OkStatus() : WrongValue(flag, got, expected);
+}
+
+absl::Status CheckThreads(int threads) {
+  return CheckValue(threads >= 0 && threads <= kMostThreads, "threads", threads,
+                    absl::StrCat("1 to ", kMostThreads, ", or 0 for one a core"));
+}
+
+absl::Status CheckWritten(absl::string_view flag, const std::string& path) {
+  std::error_code ignored;
+  const auto there = std::filesystem::symlink_status(path, ignored);
+  return CheckValue(!std::filesystem::exists(there) || std::filesystem::is_regular_file(there),
+                    flag, path, "the name of a file, got that of a device, pipe, link or folder");
 }
 
 absl::Status CheckLeast(double least, std::initializer_list<FlagNumber> numbers) {

@@ -41,6 +41,13 @@ struct FlagNumber {
   absl::string_view flag;
   double value;
 };
+// Of a process.  Far beyond any machine's cores.  OpenMP crashes where the system runs out.
+inline constexpr int kMostThreads = 1024;
+// A value of --threads of a program with one rank.
+absl::Status CheckThreads(int threads);
+// Checks that a file can be written at --`flag`, and replaces no device, pipe, link or folder.
+// `path` may be "".
+absl::Status CheckWritten(absl::string_view flag, const std::string& path);
 // Numbers that are not so large that products of some are infinite.
 absl::Status CheckLeast(double least, std::initializer_list<FlagNumber> numbers);
 absl::Status CheckPositive(std::initializer_list<FlagNumber> numbers);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -16,6 +18,8 @@
 #include "engine/data/records/record_shard.h"
 #include "engine/data/records/shard_writer.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/wrapped_text.h"
+#include "engine/training/feed/bad_samples.h"
 #include "tools/records/shard_threads.h"
 
 namespace gyre {
@@ -30,8 +34,10 @@ class PackedSample {
   PackedSample(const Dataset& dataset, const PackOptions& options)
       : dataset_(dataset), options_(options), memories_(dataset.arrays().size()) {}
 
-  // Valid until the next.
-  absl::StatusOr<std::span<const std::string_view>> Read(int64_t index) {
+  // Valid until the next.  Sets `fault` where a picture cannot be read, or with `decode` decoded:
+  // its file is packed as it is, as nothing where that cannot be read.
+  absl::StatusOr<std::span<const std::string_view>> Read(int64_t index, bool decode,
+                                                         absl::Status& fault) {
     arrays_.clear();
     for (size_t array = 0; array < memories_.size(); ++array) {
       if (dataset_.arrays()[array].stored == StoredAs::kValues || options_.raw) {
@@ -39,23 +45,55 @@ class PackedSample {
         arrays_.emplace_back(static_cast<const char*>(values.data), values.bytes());
         continue;
       }
-      ASSIGN_OR_RETURN(const std::string_view file,
-                       dataset_.ReadStored(index, array, memories_[array]));
-      const auto header = ReadPictureHeader(file, options_.most_pixels);
-      if (!header.ok()) {
-        return absl::Status(header.status().code(), absl::StrCat(dataset_.Describe(index), ": ",
-                                                                 header.status().message()));
-      }
-      arrays_.push_back(file);
+      const auto file = dataset_.ReadStored(index, array, memories_[array]);
+      arrays_.push_back(file.value_or(""));
+      fault.Update(!file.ok() ? file.status()
+                              : Annotate(Check(*file, dataset_.arrays()[array].stored, decode),
+                                         dataset_.Describe(index)));
     }
     return std::span<const std::string_view>(arrays_);
   }
 
  private:
+  absl::Status Check(std::string_view file, StoredAs stored, bool decode) {
+    ASSIGN_OR_RETURN(const PictureHeader header, ReadPictureHeader(file, options_.most_pixels));
+    if (!decode) return absl::OkStatus();
+    const bool mask = stored == StoredAs::kMask;
+    const PixelFormat format{.channels = mask ? 1 : 3, .indices = mask};
+    std::byte* const pixels =
+        pixels_.Grow(static_cast<size_t>(header.height * header.width * format.channels));
+    return DecodePicture(file, header, {.height = header.height, .width = header.width}, format,
+                         reinterpret_cast<uint8_t*>(pixels));
+  }
+
   const Dataset& dataset_;
   const PackOptions& options_;
   std::vector<SampleMemory> memories_;  // by array
   std::vector<std::string_view> arrays_;
+  ReusedBytes pixels_;
+};
+
+// Counts and names the samples that could not be read.  Any thread.
+class Faults {
+ public:
+  explicit Faults(int64_t most) : bad_(most) {}
+
+  // Returns an error where they are too many.
+  absl::Status Add(const absl::Status& fault) {
+    if (fault.ok()) return absl::OkStatus();
+    const std::lock_guard lock(mutex_);
+    for (const std::string& text : bad_.New({std::string(fault.message())})) {
+      if (bad_.count() < bad_.most()) {
+        std::fprintf(stderr, "%s\n", Wrapped("warning: ", text + "; packed as it is").c_str());
+      }
+    }
+    bad_.Count(/*epoch=*/0, 1);
+    return bad_.status();
+  }
+
+ private:
+  std::mutex mutex_;
+  BadSamples bad_;
 };
 
 RecordSet::Array ArrayOf(const DataArray& array, bool values, const std::string& order) {
@@ -81,7 +119,9 @@ absl::StatusOr<double> BytesOf(const Dataset& dataset, PackedSample& sample, Sha
   const int64_t sized = std::min(kSized, dataset.size());
   double bytes = 0;
   for (int64_t i = 0; i < sized; ++i) {
-    ASSIGN_OR_RETURN(const auto arrays, sample.Read(i * dataset.size() / sized));
+    absl::Status met_again;  // when it is packed
+    ASSIGN_OR_RETURN(const auto arrays,
+                     sample.Read(i * dataset.size() / sized, /*decode=*/false, met_again));
     for (const std::string_view array : arrays) {
       bytes += static_cast<double>(array.size());
       digest.Add(absl::StrCat(array.size(), " "));
@@ -150,6 +190,7 @@ absl::StatusOr<int64_t> PackRecords(const Dataset& dataset, const RecordSet& set
   std::vector<int64_t> samples;
   for (int64_t i = 0; i < dataset.size(); ++i) samples.push_back(order.At(i));
   std::atomic<int64_t> kept = 0;
+  Faults faults(options.max_bad_samples);
   const auto pack = [&](int64_t number) -> absl::Status {
     const std::string path =
         (std::filesystem::path(options.folder) / ShardName(set, number)).string();
@@ -172,7 +213,9 @@ absl::StatusOr<int64_t> PackRecords(const Dataset& dataset, const RecordSet& set
       for (int64_t i = first; i < end; ++i) {
         const uint64_t before = writer.bytes();
         const int64_t index = samples[static_cast<size_t>(i)];
-        ASSIGN_OR_RETURN(const auto arrays, sample.Read(index));
+        absl::Status fault;
+        ASSIGN_OR_RETURN(const auto arrays, sample.Read(index, /*decode=*/true, fault));
+        RETURN_IF_ERROR(faults.Add(fault));
         RETURN_IF_ERROR(
             writer.Add(arrays, lengths.empty() ? 0 : lengths[static_cast<size_t>(index)]));
         progress.Add(1, writer.bytes() - before);

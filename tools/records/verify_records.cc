@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "engine/data/records/record_shard.h"
 #include "engine/data/sets/dataset.h"
 #include "engine/data/sets/series.h"
@@ -68,7 +69,9 @@ class Verifier {
 
   VerifiedRecords Result(const std::string& folder) {
     VerifiedRecords result;
+    std::map<std::string, std::vector<std::string>> packings;  // a shard of each, by set
     for (auto& [text, found] : sets_) {
+      packings[found.set.name()].push_back(ShardName(found.set, found.numbers[0]));
       std::ranges::sort(found.numbers);
       int64_t missing = 0;
       std::string first;
@@ -88,6 +91,13 @@ class Verifier {
           "%s: %s in %s, %.1f MB", found.set.name(), Counted(found.samples, "sample"),
           Counted(static_cast<int64_t>(found.numbers.size()), "shard"),
           static_cast<double>(found.bytes) / 1e6));
+    }
+    for (auto& [name, shards] : packings) {
+      if (shards.size() == 1) continue;
+      std::ranges::sort(shards);
+      faults_.push_back(absl::StrFormat(
+          "%s: expected \"%s\" of one packing, got %d: %s; remove the shards of the others", folder,
+          name, shards.size(), absl::StrJoin(shards, ", ")));
     }
     std::ranges::sort(result.sets);
     std::ranges::sort(faults_);

@@ -179,6 +179,22 @@ TEST_F(Records, AreVerified) {
   EXPECT_THAT(Unwrapped(result.err),
               HasSubstr("1 of 2 shards of \"test\" missing: test-00001-of-00002.rec"));
   EXPECT_THAT(Unwrapped(result.err), HasSubstr("2 faults"));
+  // Whole shards of two packings.
+  Packed({"--order=kept"});
+  std::filesystem::rename(folder_ / "rec", folder_ / "first");
+  Packed({"--shard_bytes=1G"});
+  for (const std::string& name : Shards("")) {
+    std::filesystem::rename(folder_ / "rec/" + name, folder_ / "first/" + name);
+  }
+  std::filesystem::remove(folder_ / "rec");
+  std::filesystem::rename(folder_ / "first", folder_ / "rec");
+  result = Make({"--verify"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(Unwrapped(result.err),
+              HasSubstr("expected \"train\" of one packing, got 2: train-00000-of-00001.rec, "
+                        "train-00000-of-00005.rec; remove"));
+  Packed();
+  WriteBytes(damaged, bytes);
   // Training ends with the name, too.
   UseRecords();
   WriteBytes(trainer_,
@@ -200,14 +216,40 @@ TEST_F(Records, AreRefusedBy) {
   EXPECT_THAT(error({trainer, "--verify"}), HasSubstr("leave --trainer out"));
   EXPECT_THAT(error({trainer, "--order=x"}), HasSubstr("--order=x: expected shuffled or kept"));
   EXPECT_THAT(error({trainer, "--shard_bytes=0"}), HasSubstr("--shard_bytes=0: expected"));
+  EXPECT_THAT(error({trainer, "--threads=2000"}), HasSubstr("--threads=2000: expected 1 to 1024"));
   EXPECT_THAT(error({"--verify"}), HasSubstr("cannot list @rec"));
   std::filesystem::create_directories(folder_ / "rec");
   EXPECT_THAT(error({"--verify"}), HasSubstr("@rec: no shard in it, such as train-*.rec"));
   WritePictures();
-  WriteBytes(folder_ / "train/7.png", "no picture");
+  // The header is sound, and pixels are missing.
+  const std::string bytes = ReadBytes(folder_ / "train/7.png");
+  WriteBytes(folder_ / "train/7.png", bytes.substr(0, bytes.size() - 20));
   Use("images { list: \"train.tsv\" }", "images { list: \"test.tsv\" }");
   EXPECT_THAT(error({trainer}), HasSubstr("@train/7.png: "));
   EXPECT_THAT(Shards("train").size(), 0);
+  EXPECT_THAT(error({trainer, "--raw"}), HasSubstr("@train/7.png: "));
+}
+
+// One is cut, and one is gone.  Training finds both again.
+TEST_F(Records, KeepTheirPlaceWhereTheyAreDamaged) {
+  WritePictures();
+  const std::string bytes = ReadBytes(folder_ / "train/7.png");
+  WriteBytes(folder_ / "train/7.png", bytes.substr(0, bytes.size() - 20));
+  WriteBytes(folder_ / "train/9.png", "");
+  const std::string net = folder_ / "net.textproto";
+  WriteBytes(
+      net, absl::StrReplaceAll(ReadBytes(net),
+                               {{"type: LABEL }\n", "type: LABEL }\ninput { name: \"weight\" }\n"},
+                                {"input: \"label\" ", "input: \"label\" input: \"weight\" "}}));
+  Use("images { list: \"train.tsv\" }", "images { list: \"test.tsv\" }", "max_bad_samples: 2");
+  const ToolResult result = Make({"--trainer=" + trainer_});
+  EXPECT_EQ(result.exit_code, 0) << result.ToString();
+  EXPECT_THAT(Unwrapped(result.err), HasSubstr("warning: " + folder_ / "train/7.png: "));
+  EXPECT_THAT(Unwrapped(result.err), HasSubstr("warning: " + folder_ / "train/9.png: "));
+  UseRecords("", "max_bad_samples: 2");
+  folder_.Digest("two");
+  EXPECT_EQ(std::ranges::max(folder_.Metrics("two", "bad_samples")), 2);
+  EXPECT_EQ(folder_.Train("one", {"--set=data.max_bad_samples=1"}).exit_code, 1);
 }
 
 }  // namespace
