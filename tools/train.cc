@@ -266,6 +266,7 @@ absl::Status CheckLooks(const std::string& path, bool plan) {
     return absl::InvalidArgumentError("--show_batch: plans nothing; leave out --plan");
   }
   if (!batch.empty()) RETURN_IF_ERROR(CheckEnding("show_batch", batch, {".png"}));
+  RETURN_IF_ERROR(CheckWritten("show_batch", batch));
   if (!plan && absl::GetFlag(FLAGS_json)) {
     return absl::InvalidArgumentError("--json needs --plan");
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
 #include "engine/data/pictures/encode.h"
 #include "engine/data/pictures/imgcodecs_library.h"
 #include "engine/data/pictures/resize.h"
@@ -110,6 +111,49 @@ absl::StatusOr<std::string> DrawSheet(const Sheet& sheet) {
     if (picture.caption.empty()) continue;
     RETURN_IF_ERROR(draw_text(picture.caption, top + drawn_height + 2, left, kText, layout.width));
   }
+  return canvas.Png();
+}
+
+absl::StatusOr<std::string> DrawSquare(const NamedSquare& square) {
+  const int64_t count = std::ssize(square.names);
+  GYRE_CHECK(count >= 1 && std::ssize(square.shares) == count * count);
+  constexpr int64_t kSide = 1000, kMostCell = 40, kLine = 14, kNames = 150;
+  const int64_t cell = std::clamp<int64_t>(kSide / count, 1, kMostCell);
+  const absl::StatusOr<ImgcodecsLibrary> library = LoadImgcodecs();
+  const bool named = cell >= kLine && library.ok();
+  const int64_t first = named ? kNames + kGap : 0, side = cell * count;
+  Canvas canvas(first + side, first + side);
+  std::vector<uint8_t> pixels(static_cast<size_t>(side * side));
+  for (int64_t i = 0; i < side * side; ++i) {
+    const int64_t of = i / side / cell * count + i % side / cell;
+    const double share = std::clamp(square.shares[static_cast<size_t>(of)], 0.0, 1.0);
+    pixels[static_cast<size_t>(i)] = static_cast<uint8_t>(std::lround(255 * (1 - share)));
+  }
+  canvas.Put({side, side, 1, pixels.data()}, first, first);
+  if (!named) return canvas.Png();
+  pixels.resize(kLine * kNames);
+  std::vector<uint8_t> turned(pixels.size());
+  const auto draw = [&](const std::string& line) {
+    char text[kImgcodecsText];
+    return ImgcodecsStatus(library->draw_text(line, kLine, kNames, pixels.data(), text), text);
+  };
+  for (int64_t i = 0; i < count; ++i) {
+    RETURN_IF_ERROR(draw(square.names[static_cast<size_t>(i)]));
+    const int64_t at = first + i * cell + (cell - kLine) / 2;
+    canvas.Put({kLine, kNames, 1, pixels.data()}, at, 0);
+    // Upwards, as far as the square.
+    for (int64_t y = 0; y < kNames; ++y) {
+      for (int64_t x = 0; x < kLine; ++x) {
+        turned[static_cast<size_t>(y * kLine + x)] =
+            pixels[static_cast<size_t>(x * kNames + kNames - 1 - y)];
+      }
+    }
+    canvas.Put({kNames, kLine, 1, turned.data()}, 0, at);
+  }
+  RETURN_IF_ERROR(draw(absl::StrCat("rows: ", square.rows)));
+  canvas.Put({kLine, kNames, 1, pixels.data()}, 0, 0);
+  RETURN_IF_ERROR(draw(absl::StrCat("columns: ", square.columns)));
+  canvas.Put({kLine, kNames, 1, pixels.data()}, kLine, 0);
   return canvas.Png();
 }
 

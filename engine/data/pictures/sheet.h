@@ -1,5 +1,5 @@
-// sheet.h: pictures with a caption under each on one sheet, for people.  Pure functions.  Any
-// thread.
+// sheet.h: pictures with a caption under each on one sheet, and squares with names, for people.
+// Pure functions.  Any thread.
 #pragma once
 
 #include <cstdint>
@@ -28,5 +28,16 @@ int64_t SheetBytesOf(int64_t height, int64_t width);
 // A PNG.  Text is ASCII, other characters are "?".
 // Errors: Unavailable if libgyre_imgcodecs.so, which draws text, is missing.
 absl::StatusOr<std::string> DrawSheet(const Sheet& sheet);
+
+// A row and a column of cells for each name, such as labels and predictions.
+struct NamedSquare {
+  std::string rows, columns;       // what they are
+  std::vector<std::string> names;  // one or more
+  std::vector<double> shares;      // of each cell, row by row: 0 is white, 1 black
+};
+
+// A PNG.  Names are beside rows and columns, but where cells are lower than text, or without
+// libgyre_imgcodecs.so.
+absl::StatusOr<std::string> DrawSquare(const NamedSquare& square);
 
 }  // namespace gyre

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/data/files/atomic_file.h"
-#include "engine/data/pictures/encode.h"
+#include "engine/data/pictures/sheet.h"
 #include "engine/data/tensors/csv_cell.h"
 #include "engine/runtime/check.h"
 
@@ -127,20 +127,14 @@ absl::Status ClassReport::Write(const std::string& folder) const {
                           CsvCell(classes_[of.label].name), CsvCell(classes_[of.predicted].name),
                           of.share, of.loss);
   }
-  // A cell a pair, a row a label, darker for a larger share of the row.
-  constexpr size_t kSide = 1000, kMostCell = 40;
-  const size_t cell = std::clamp<size_t>(kSide / std::max<size_t>(count, 1), 1, kMostCell);
-  const size_t side = cell * count;
-  std::vector<uint8_t> pixels(side * side);
-  for (size_t y = 0; y < side; ++y) {
-    const size_t label = y / cell;
-    for (size_t x = 0; x < side; ++x) {
-      const double share = Share(confused(label, x / cell), classes_[label].samples);
-      pixels[y * side + x] = static_cast<uint8_t>(std::lround(255 * (1 - share)));
+  NamedSquare square{.rows = "labels", .columns = "predictions", .names = {}, .shares = {}};
+  for (size_t label = 0; label < count; ++label) {
+    square.names.push_back(classes_[label].name);
+    for (size_t c = 0; c < count; ++c) {
+      square.shares.push_back(Share(confused(label, c), classes_[label].samples));
     }
   }
-  const auto extent = static_cast<int64_t>(side);
-  ASSIGN_OR_RETURN(const std::string png, PngOf({extent, extent, 1, pixels.data()}));
+  ASSIGN_OR_RETURN(const std::string png, DrawSquare(square));
   RETURN_IF_ERROR(WriteFileAtomically(folder + "/classes.csv", classes));
   RETURN_IF_ERROR(WriteFileAtomically(folder + "/confusion.csv", confusion));
   RETURN_IF_ERROR(WriteFileAtomically(folder + "/worst.csv", costly));

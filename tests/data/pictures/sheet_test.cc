@@ -30,8 +30,7 @@ struct Drawn {
   }
 };
 
-Drawn Draw(const Sheet& sheet) {
-  const std::string file = DrawSheet(sheet).value();
+Drawn Read(const std::string& file) {
   const PictureHeader header = ReadPictureHeader(file, 1 << 28).value();
   Drawn drawn{header.height, header.width, {}};
   drawn.pixels.resize(static_cast<size_t>(header.height * header.width * 3));
@@ -40,6 +39,8 @@ Drawn Draw(const Sheet& sheet) {
   EXPECT_TRUE(status.ok()) << status;
   return drawn;
 }
+
+Drawn Draw(const Sheet& sheet) { return Read(DrawSheet(sheet).value()); }
 
 // Pictures of one colour each.
 Sheet SheetOfColors(int64_t count, int64_t height, int64_t width) {
@@ -91,11 +92,38 @@ TEST(Sheet, TextIsDrawnAndCut) {
   EXPECT_GT(ink("i"), 3);
   EXPECT_GT(ink("star"), ink("i"));
   EXPECT_EQ(ink("\xc3\xa4\n"), ink("??"));
+  const std::string middle(100, 'W');
+  EXPECT_NE(ink("a" + middle + "iii"), ink("a" + middle + "WWW"));
+  EXPECT_NE(ink("iii" + middle), ink("WWW" + middle));
   const std::string longest(1000, 'W');
   EXPECT_GT(ink(longest), ink("WWW"));
   const Drawn drawn = Draw(sheet);
   EXPECT_EQ(drawn.Ink({caption.top, caption.left + 114, 16, 8}), 0);  // none beside its cell
   EXPECT_GT(drawn.Ink({0, 0, kMargin + kTitle, 200}), 20);
+}
+
+TEST(Sheet, SquaresHaveNames) {
+  constexpr int64_t kNames = 150 + kMargin, kCell = 40;
+  NamedSquare square{"labels", "predictions", {"cat", "", "W"}, {1, 0, 0, 0, 0.2, 0.8, 0, 0, 0}};
+  const Drawn drawn = Read(DrawSquare(square).value());
+  EXPECT_EQ(drawn.height, kNames + 3 * kCell);
+  EXPECT_EQ(drawn.width, kNames + 3 * kCell);
+  const auto shade = [&](int64_t row, int64_t column) {
+    return drawn.At(kNames + row * kCell + 39, kNames + column * kCell + 39)[0];
+  };
+  EXPECT_EQ(shade(0, 0), 0);
+  EXPECT_EQ(shade(1, 1), 204);
+  EXPECT_EQ(shade(1, 2), 51);
+  EXPECT_EQ(shade(2, 1), 255);
+  for (int64_t i = 0; i < 3; ++i) {
+    const int64_t row = drawn.Ink({kNames + i * kCell, 0, kCell, kNames});
+    EXPECT_EQ(row > 0, i != 1) << row;
+    EXPECT_EQ(drawn.Ink({0, kNames + i * kCell, kNames, kCell}), row);  // turned
+  }
+  // Cells of 10 pixels.
+  square.names.assign(100, "name");
+  square.shares.assign(10'000, 0.5);
+  EXPECT_EQ(Read(DrawSquare(square).value()).height, 1000);
 }
 
 }  // namespace

@@ -60,6 +60,10 @@ TEST_F(DataShown, ASheetThatCannotBeWrittenIsToldBeforeTheDataAreRead) {
   shown = folder_.Train("out", {"--show_batch=batch.jpg"});
   EXPECT_EQ(shown.exit_code, 2);
   EXPECT_THAT(shown.err, StartsWith("error: --show_batch=batch.jpg: expected "));
+  std::filesystem::create_symlink("/dev/null", folder_ / "null.png");
+  shown = folder_.Train("out", {"--show_batch=" + (folder_ / "null.png")});
+  EXPECT_EQ(shown.exit_code, 2);
+  EXPECT_THAT(shown.err, HasSubstr("null.png: expected the name of a file, got that of a device"));
   shown = folder_.Train("out", {"--show_batch=batch.png", "--plan"});
   EXPECT_EQ(shown.exit_code, 2);
   EXPECT_EQ(shown.err, "error: --show_batch: plans nothing; leave out --plan\n");
