@@ -97,9 +97,9 @@ absl::StatusOr<Evaluated> Read() {
   Evaluated subject;
   if (run.empty()) {
     ASSIGN_OR_RETURN(subject.files, ReadFiles(trainer, overrides, /*device=*/"", spellings, ranks));
-    ASSIGN_OR_RETURN(subject.weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
+    ASSIGN_OR_RETURN(subject.weights, ReadTrained(absl::GetFlag(FLAGS_weights)));
   } else {
-    ASSIGN_OR_RETURN(subject.weights, ReadWeights(run));
+    ASSIGN_OR_RETURN(subject.weights, ReadTrained(run));
     const Weights& weights = subject.weights;
     ASSIGN_OR_RETURN(subject.files,
                      FilesOfRun(weights.texts, weights.path, overrides, spellings, ranks));

@@ -13,6 +13,7 @@
 #include "tools/command_line/flags.h"
 #include "tools/command_line/process.h"
 #include "tools/command_line/ranks.h"
+#include "tools/command_line/run_files.h"
 
 ABSL_FLAG(std::string, weights, "",
           "A run's folder (its newest checkpoint), a checkpoint's, or a safetensors file.");
@@ -44,7 +45,7 @@ absl::Status Export(const std::string& to) {
   if (to.empty()) return absl::InvalidArgumentError("--to is missing; see --help");
   RETURN_IF_ERROR(CheckEnding("to", to, {".gyre", ".safetensors", ".npz"}));
   const bool npz = absl::EndsWith(to, ".npz");
-  ASSIGN_OR_RETURN(const Weights weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
+  ASSIGN_OR_RETURN(const Weights weights, ReadTrained(absl::GetFlag(FLAGS_weights)));
   const std::vector<NamedTensor>& tensors = weights.tensors.tensors();
   std::map<std::string, std::string> metadata = MetadataOf(weights);
   metadata["format"] = "gyre";

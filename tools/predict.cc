@@ -21,10 +21,10 @@
 #include "engine/data/sets/fit.h"
 #include "engine/runtime/wrapped_text.h"
 #include "engine/training/feed/data_feed.h"
-#include "engine/training/model/fold_batch_norm.h"
 #include "engine/training/model/weights.h"
 #include "engine/training/predict/given_data.h"
 #include "engine/training/predict/prediction_writer.h"
+#include "engine/training/predict/prepared_prediction.h"
 #include "engine/training/predict/target_unit.h"
 #include "engine/training/predict/trained_net.h"
 #include "tools/command_line/devices.h"
@@ -105,9 +105,7 @@ absl::StatusOr<PredictionFormat> FormatOf(std::string name, const std::string& o
 struct PredictRequest {
   ConfigFiles files;
   Weights weights;
-  std::vector<FoldedNorm> folded;
-  std::vector<Prediction> predictions;
-  std::vector<Normalization> units;  // of predictions
+  PreparedPrediction prepared;
   PredictionText text;
   std::optional<PrivateFolder> folder = {};  // of what is given
 };
@@ -127,59 +125,11 @@ absl::Status TakeStandardInput(const std::string& folder, std::vector<std::strin
   return absl::OkStatus();
 }
 
-bool Lacks(const NetConfig& net, const std::string& input) {
-  return std::ranges::find(net.input(), input, &InputConfig::name) == net.input().end();
-}
-
-// Removes what feeds inputs that the cut net lacks.  Returns whether anything is left.
-bool ForgetInputs(const NetConfig& net, DatasetConfig& set) {
-  if (set.has_images()) {
-    ImagesConfig& images = *set.mutable_images();
-    if (Lacks(net, images.label())) images.clear_label();
-    return !images.has_input() || !Lacks(net, images.input());
-  }
-  if (!set.has_arrays()) return true;
-  auto& arrays = *set.mutable_arrays()->mutable_array();
-  for (int i = arrays.size() - 1; i >= 0; --i) {
-    if (Lacks(net, arrays[i].input())) arrays.DeleteSubrange(i, 1);
-  }
-  return !arrays.empty();
-}
-
-// Likewise of data.train and data.test, and of what is beside them.
-void ForgetSources(const NetConfig& net, DataConfig& data) {
-  std::vector<DatasetConfig*> sets = {data.mutable_train()};
-  if (data.has_test()) sets.push_back(data.mutable_test());
-  for (DatasetConfig* set : sets) ForgetInputs(net, *set);
-  for (int i = data.train().beside_size() - 1; i >= 0; --i) {
-    bool left = true;
-    for (DatasetConfig* set : sets) left = ForgetInputs(net, *set->mutable_beside(i)) && left;
-    for (DatasetConfig* set : sets) {
-      if (!left) set->mutable_beside()->DeleteSubrange(i, 1);
-    }
-  }
-}
-
-// Removes what is of training alone, or of inputs that the cut net lacks.
-void Forget(const NetConfig& net, DataConfig& data) {
-  ForgetSources(net, data);
-  data.clear_augmentation();
-  data.clear_class_weight();
-  data.clear_max_bad_samples();
-  if (data.order() != DataConfig::CONTIGUOUS) data.clear_order();
-  auto& all = *data.mutable_normalization();
-  for (int i = all.size() - 1; i >= 0; --i) {
-    const std::string& input = all[i].has_input() ? all[i].input() : data.image_input();
-    if (Lacks(net, input)) all.DeleteSubrange(i, 1);
-  }
-}
-
 absl::Status TakeData(std::vector<std::string> paths, PredictRequest& wanted) {
   TrainerConfig& config = *wanted.files.trainer.message;
   DataConfig& data = *config.mutable_data();
   const std::string which = absl::GetFlag(FLAGS_data);
   RETURN_IF_ERROR(CheckValue(which == "test" || which == "train", "data", which, "test or train"));
-  Forget(*wanted.files.net.message, data);
   if (paths.empty()) {
     if (which == "train") {
       *data.mutable_test() = data.train();
@@ -213,28 +163,18 @@ absl::StatusOr<PredictRequest> Read(const std::vector<std::string>& paths) {
   ASSIGN_OR_RETURN(wanted.text.format,
                    FormatOf(absl::GetFlag(FLAGS_format), absl::GetFlag(FLAGS_out)));
   wanted.text.top = absl::GetFlag(FLAGS_top);
-  ASSIGN_OR_RETURN(wanted.weights, ReadWeights(absl::GetFlag(FLAGS_run)));
+  ASSIGN_OR_RETURN(wanted.weights, ReadTrained(absl::GetFlag(FLAGS_run)));
   ASSIGN_OR_RETURN(wanted.files,
                    FilesOfRun(wanted.weights.texts, wanted.weights.path,
                               SplitSet(absl::GetFlag(FLAGS_set)), {}, absl::GetFlag(FLAGS_ranks)));
   Parsed<NetConfig>& net = wanted.files.net;
   const TrainerConfig& config = *wanted.files.trainer.message;
-  const NetConfig whole = *net.message;
   // A split by class reads the classes.
   const bool by_class = paths.empty() && config.data().split().by() == HoldOutConfig::CLASS;
   ASSIGN_OR_RETURN(
-      wanted.predictions,
-      CutToPredict(absl::GetFlag(FLAGS_outputs), by_class ? config.data().label_input() : "", net));
-  for (const Prediction& prediction : wanted.predictions) {
-    wanted.units.emplace_back();
-    if (prediction.target.empty()) continue;
-    ASSIGN_OR_RETURN(wanted.units.back(),
-                     NormalizationOf(config.data(), wanted.weights.fit, whole, prediction.target));
-  }
-  ASSIGN_OR_RETURN(wanted.folded, FoldBatchNorms(net));
-  auto tensors = FoldTensors(wanted.folded, wanted.weights.tensors);
-  if (!tensors.ok()) return Annotate(tensors.status(), wanted.weights.path);
-  wanted.weights.tensors = *std::move(tensors);
+      wanted.prepared,
+      PreparePrediction(absl::GetFlag(FLAGS_outputs), by_class ? config.data().label_input() : "",
+                        wanted.weights, *wanted.files.trainer.message, net));
   wanted.text.classes = ClassNamesOf(wanted.weights.fit);
   wanted.text.dtype = AccumulateDType(PrecisionOf(config, *net.message));
   RETURN_IF_ERROR(TakeData(paths, wanted));
@@ -263,15 +203,15 @@ absl::Status PredictAll(const PredictRequest& wanted, ProcessGroup& communicatio
                    .primitives = choice.primitives.get()},
                   wanted.weights.tensors, wanted.weights.path, *choice.device, communication));
   ASSIGN_OR_RETURN(const auto writer, PredictionWriter::Open(absl::GetFlag(FLAGS_out), wanted.text,
-                                                             wanted.predictions));
+                                                             wanted.prepared.predictions));
   const PredictionSink write = [&](int64_t sample, std::span<const Tensor> values) {
     for (size_t i = 0; i < values.size(); ++i) {
-      Unnormalize(wanted.units[i],
+      Unnormalize(wanted.prepared.units[i],
                   {values[i].as<double>(), static_cast<size_t>(values[i].elements())});
     }
     return writer->Write(data.test->Describe(sample), values);
   };
-  const TestSink join = PredictionsTo(wanted.predictions, communication, write);
+  const TestSink join = PredictionsTo(wanted.prepared.predictions, communication, write);
   const TestSink predict = [&](const TestedBatch& tested) {
     const auto& faults = tested.batch.faults;
     if (faults.empty()) return join(tested);

@@ -1,6 +1,7 @@
 #include "tools/command_line/run_files.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "engine/data/files/text_file.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/device/device.h"
+#include "engine/runtime/wrapped_text.h"
 #include "engine/training/feed/data_feed.h"
 
 namespace gyre {
@@ -132,6 +134,14 @@ absl::StatusOr<ConfigFiles> Checked(ConfigFiles files, const std::string& device
 }
 
 }  // namespace
+
+absl::StatusOr<Weights> ReadTrained(const std::string& where) {
+  ASSIGN_OR_RETURN(Weights weights, ReadWeights(where));
+  for (const std::string& warning : weights.warnings) {
+    std::fprintf(stderr, "%s\n", Wrapped("warning: ", warning).c_str());
+  }
+  return weights;
+}
 
 absl::StatusOr<ConfigFiles> ReadFiles(const std::string& trainer_path,
                                       const std::vector<std::string>& overrides,

@@ -11,6 +11,9 @@
 
 namespace gyre {
 
+// ReadWeights, with its warnings on standard error.
+absl::StatusOr<Weights> ReadTrained(const std::string& where);
+
 // The trainer's and the net's files, with --set and short flags applied.
 struct ConfigFiles {
   Parsed<TrainerConfig> trainer;

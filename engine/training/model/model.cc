@@ -118,6 +118,30 @@ absl::Status Model::BindNets() {
   return absl::OkStatus();
 }
 
+absl::Status Model::AddTest(const Parsed<NetConfig>& net, int64_t batch, Stream& stream) {
+  RETURN_IF_ERROR(gyre::AddTest(net, batch, plan_));
+  if (plan_.device_bytes() > device_arena_.bytes()) {
+    auto larger = Buffer::Allocate(device_, MemoryKind::kDevice, plan_.device_bytes());
+    if (!larger.ok()) {
+      plan_.test.pop_back();
+      return larger.status();
+    }
+    // Parameters lie first, at the same offsets for all nets.
+    size_t end = 0;
+    for (size_t i = 0; i < plan_.parameters.all().size(); ++i) {
+      const Tensor value = any().parameter(static_cast<int>(i), plan_.parameters);
+      const auto* const last = static_cast<const std::byte*>(value.data) + value.bytes();
+      end = std::max(end, static_cast<size_t>(last - memory_.device));
+    }
+    absl::Status copied = stream.Copy(larger->data(), memory_.device, end);
+    copied.Update(stream.Synchronize());
+    RETURN_IF_ERROR(copied);
+    device_arena_ = *std::move(larger);
+    memory_.device = device_arena_.data();
+  }
+  return BindNets();
+}
+
 absl::StatusOr<bool> Model::PlanPagesAnew(Stream& stream, std::span<const double> step_seconds) {
   RETURN_IF_ERROR(BringHome(stream));
   RETURN_IF_ERROR(stream.Synchronize());

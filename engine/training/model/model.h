@@ -45,6 +45,9 @@ class Model {
                                                      : accumulating_pager_.get();
   }
   Pager* test_pager(size_t index) const { return test_pagers_[index].get(); }
+  // Appends a testing net (gyre::AddTest), and binds all of test() anew: in larger memory if it
+  // needs that.  Waits for the stream.  Errors: also those of allocation, which change nothing.
+  absl::Status AddTest(const Parsed<NetConfig>& net, int64_t batch, Stream& stream);
   // PlanPagesAnew, with measured speeds of copies and, if it has pages, of the disk.  If it returns
   // true, train() and the pagers are replaced.  Precondition: nothing is in flight.
   // Errors: those of allocation.

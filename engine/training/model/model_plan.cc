@@ -42,7 +42,9 @@ absl::Status CheckInputsFit(const Parsed<NetConfig>& net, const ModelOptions& op
 // that libraries are asked for the same operations everywhere.
 class NetsPlanner {
  public:
-  NetsPlanner(const Parsed<NetConfig>& net, ModelPlan& plan) : net_(net), plan_(plan) {}
+  // `first` was planned before, or is null.
+  NetsPlanner(const Parsed<NetConfig>& net, ModelPlan& plan, const NetPlan* first = nullptr)
+      : net_(net), plan_(plan), first_(first ? std::make_unique<NetPlan>(*first) : nullptr) {}
 
   absl::StatusOr<std::unique_ptr<NetPlan>> Plan(bool train, int64_t global_batch) {
     const RunShape& run = plan_.options.shape;
@@ -233,6 +235,21 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
   const std::vector<NetPlan*> nets = NetsOf(plan);
   for (size_t n = 0; n < nets.size(); ++n) nets[n]->paging = std::move((*pages)[n]);
   return plan;
+}
+
+absl::Status AddTest(const Parsed<NetConfig>& net, int64_t batch, ModelPlan& plan) {
+  GYRE_CHECK(!plan.train && !plan.test.empty());
+  if (plan.pages()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the device's memory cannot hold the net at once, so all batches are of %d samples",
+        plan.test.front()->spec.shape.global));
+  }
+  NetsPlanner planner(net, plan, plan.test.front().get());
+  ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> test, planner.Plan(/*train=*/false, batch));
+  RETURN_IF_ERROR(CheckCapacity(test->trace.trace, test->memory, plan.options.capacity_bytes,
+                                /*reserved_bytes=*/0));
+  plan.test.push_back(std::move(test));
+  return absl::OkStatus();
 }
 
 namespace {

@@ -105,6 +105,10 @@ struct ModelPlan {
 // and ResourceExhausted naming the least capacity, or an input whose batch exceeds the capacity.
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options);
 
+// Adds a testing net for another batch, over the same parameters, to a plan without training or
+// paging.  `net` is that of PlanModel.  Errors: as PlanModel's, and FailedPrecondition if it pages.
+absl::Status AddTest(const Parsed<NetConfig>& net, int64_t batch, ModelPlan& plan);
+
 // Plans again how the training net pages, in iterations of both kinds, and returns whether the plan
 // changed.  `step_seconds` has the device time of each step of the updating iteration.
 // A new plan is predicted to be faster, needs no larger file and rounds nothing.  Persistent blocks

@@ -1,11 +1,9 @@
 #include "engine/training/model/weights.h"
 
-#include <cstdio>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "engine/runtime/wrapped_text.h"
 #include "engine/training/checkpoint/checkpoint.h"
 
 namespace gyre {
@@ -64,11 +62,12 @@ absl::StatusOr<Weights> ReadWeights(const std::string& where) {
   }
   std::vector<std::string> skipped;
   auto checkpoint = CheckpointStore(checkpoints).LoadLatest(&skipped, CheckpointNeed::kWeights);
-  for (const std::string& line : skipped) {
-    std::fprintf(stderr, "%s\n", Wrapped("warning: ", "skipped " + line).c_str());
-  }
   RETURN_IF_ERROR(checkpoint.status());
-  return Of(*std::move(checkpoint));
+  Weights weights = Of(*std::move(checkpoint));
+  for (const std::string& line : skipped) {
+    weights.warnings.push_back(absl::StrCat("skipped ", line));
+  }
+  return weights;
 }
 
 Fit ReadFit(const std::string& where) {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "engine/data/sets/fit.h"
 #include "engine/data/tensors/tensor_file.h"
@@ -20,6 +21,7 @@ struct Weights {
   TensorFile tensors;
   Fit fit = {};  // of the training data
   RunTexts texts = {};
+  std::vector<std::string> warnings = {};  // for people: newer checkpoints that are damaged
 };
 
 // Reads a safetensors file, a checkpoint's folder, or a run's folder with its newest whole one.

@@ -11,13 +11,6 @@ namespace {
 
 constexpr double kFaulty = -1;  // in place of a sample that is zeros
 
-int NodeOf(const NetSpec& spec, const Prediction& prediction) {
-  const auto node = std::ranges::find_if(
-      spec.nodes, [&](const NetNode& of) { return of.config->name() == prediction.record; });
-  GYRE_CHECK(node != spec.nodes.end());
-  return static_cast<int>(node - spec.nodes.begin());
-}
-
 // A batch's rows over all ranks, of which this rank has `own`, from row `first` on.
 absl::Status Join(const Tensor& own, int64_t first, int64_t rows, ProcessGroup& communication,
                   std::vector<double>& all) {
@@ -29,6 +22,13 @@ absl::Status Join(const Tensor& own, int64_t first, int64_t rows, ProcessGroup& 
 }
 
 }  // namespace
+
+int RecorderOf(const NetSpec& net, const Prediction& prediction) {
+  const auto node = std::ranges::find_if(
+      net.nodes, [&](const NetNode& of) { return of.config->name() == prediction.record; });
+  GYRE_CHECK(node != net.nodes.end());
+  return static_cast<int>(node - net.nodes.begin());
+}
 
 TestSink PredictionsTo(std::span<const Prediction> predictions, ProcessGroup& communication,
                        const PredictionSink& sink) {
@@ -49,7 +49,7 @@ TestSink PredictionsTo(std::span<const Prediction> predictions, ProcessGroup& co
                          first, count, communication, rows->samples));
     std::vector<Tensor> row;
     for (size_t i = 0; i < predictions.size(); ++i) {
-      const Tensor records = tested.results.records(NodeOf(spec, predictions[i]));
+      const Tensor records = tested.results.records(RecorderOf(spec, predictions[i]));
       RETURN_IF_ERROR(Join(records, first, count, communication, rows->values[i]));
       row.push_back({nullptr, Shape({records.shape[1], records.shape[2]}), DType::kF64});
     }

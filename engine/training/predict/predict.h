@@ -11,6 +11,10 @@
 
 namespace gyre {
 
+// The node that records a prediction of CutToPredict or AddClassShares, which changed the net's
+// text.
+int RecorderOf(const NetSpec& net, const Prediction& prediction);
+
 // Called for each sample that could be read, in the order of the data, on rank 0 alone.  `values`
 // are F64 [places, columns], a tensor for each prediction, and live until it returns.
 using PredictionSink = std::function<absl::Status(int64_t sample, std::span<const Tensor> values)>;

@@ -1,5 +1,7 @@
 #include "engine/training/predict/trained_net.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
 
@@ -7,22 +9,29 @@ namespace gyre {
 
 absl::StatusOr<TrainedNet> LoadTrained(const Parsed<NetConfig>& net, const ModelOptions& options,
                                        const TensorFile& tensors, const std::string& path,
-                                       Device& device, ProcessGroup& communication) {
-  auto plan = PlanModel(net, options);
-  if (absl::IsResourceExhausted(plan.status())) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(plan.status().message(), "; lower test_batch, which is ", options.test_batch,
-                     " (--set test_batch=...)"));
-  }
-  RETURN_IF_ERROR(plan.status());
-  RETURN_IF_ERROR(Annotate(CheckLoad(*plan, tensors, nullptr), path));
+                                       Device& device) {
+  ASSIGN_OR_RETURN(ModelPlan plan, PlanModel(net, options));
+  RETURN_IF_ERROR(Annotate(CheckLoad(plan, tensors, nullptr), path));
   TrainedNet trained;
   ASSIGN_OR_RETURN(trained.stream, device.NewStream());
-  ASSIGN_OR_RETURN(trained.model, Model::Create(*std::move(plan), device, *trained.stream));
+  ASSIGN_OR_RETURN(trained.model, Model::Create(std::move(plan), device, *trained.stream));
   RETURN_IF_ERROR(Annotate(trained.model->Load(*trained.stream, tensors, nullptr), path));
-  ASSIGN_OR_RETURN(const std::string digest, trained.model->Sha256OfWeights(*trained.stream));
-  RETURN_IF_ERROR(communication.CheckEqual("the weights", digest));
   trained.unknown = trained.model->Unknown(tensors);
+  return trained;
+}
+
+absl::StatusOr<TrainedNet> LoadTrained(const Parsed<NetConfig>& net, const ModelOptions& options,
+                                       const TensorFile& tensors, const std::string& path,
+                                       Device& device, ProcessGroup& communication) {
+  auto trained = LoadTrained(net, options, tensors, path, device);
+  if (absl::IsResourceExhausted(trained.status())) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(trained.status().message(), "; lower test_batch, which is ",
+                     options.test_batch, " (--set test_batch=...)"));
+  }
+  RETURN_IF_ERROR(trained.status());
+  ASSIGN_OR_RETURN(const std::string digest, trained->model->Sha256OfWeights(*trained->stream));
+  RETURN_IF_ERROR(communication.CheckEqual("the weights", digest));
   return trained;
 }
 

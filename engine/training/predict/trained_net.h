@@ -18,10 +18,15 @@ struct TrainedNet {
   std::string unknown;           // text for people about tensors that no parameter uses, or ""
 };
 
-// Plans `net` for `options`, allocates it on `device` and loads the tensors, which all ranks have
-// alike.  net, device and communication must outlive the result.
-// Errors: those of PlanModel (ResourceExhausted says to lower the test's batch), CheckLoad and Load
-// with `path`, which the tensors are from, and of communication.
+// Plans `net` for one rank's `options`, allocates it on `device` and loads the tensors.  net and
+// device must outlive the result.
+// Errors: those of PlanModel, and of CheckLoad and Load with `path`, which the tensors are from.
+absl::StatusOr<TrainedNet> LoadTrained(const Parsed<NetConfig>& net, const ModelOptions& options,
+                                       const TensorFile& tensors, const std::string& path,
+                                       Device& device);
+
+// Likewise on all ranks, which have the tensors alike.  communication must outlive the result.
+// Errors: also those of communication.  ResourceExhausted says to lower the test's batch.
 absl::StatusOr<TrainedNet> LoadTrained(const Parsed<NetConfig>& net, const ModelOptions& options,
                                        const TensorFile& tensors, const std::string& path,
                                        Device& device, ProcessGroup& communication);

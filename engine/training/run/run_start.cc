@@ -44,6 +44,7 @@ absl::Status CheckFit(const TrainingOptions& options, const Fit& of_weights) {
 absl::Status FindWeights(const TrainingOptions& options, const ModelPlan& plan, RunStart& start) {
   ASSIGN_OR_RETURN(const Weights weights, ReadWeights(options.weights));
   start.path = weights.path;
+  start.warnings = weights.warnings;
   RETURN_IF_ERROR(Annotate(CheckFit(options, weights.fit), weights.path));
   if (weights.fit.contains(kNormalizationFile) && options.fit &&
       !options.fit->contains(kNormalizationFile)) {

@@ -4,9 +4,7 @@
 
 #include "engine/runtime/device/buffer.h"
 #include "engine/training/metrics/record_metrics.h"
-#include "engine/training/step/enter_steps.h"
-#include "engine/training/step/input_upload.h"
-#include "engine/training/step/step_buffer.h"
+#include "engine/training/step/test_iteration.h"
 
 namespace gyre {
 
@@ -85,27 +83,15 @@ absl::Status RunTestOf(const Net& net, Pager* pager, int64_t first, int64_t batc
                        ProcessGroup& communication, const TestSink& sink) {
   ASSIGN_OR_RETURN(const auto loader, NewLoader(dataset, /*train=*/false, net.plan().spec.shape,
                                                 net.plan().feed, first, kBatchesAhead, device));
-  ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
-  ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
+  ASSIGN_OR_RETURN(TestIteration iteration, TestIteration::Create(device, net, pager));
   const Net::SumStatistic sum = StatisticSummer(device, communication);
   RETURN_IF_ERROR(net.ClearCarried(stream));
-  const NetTrace& trace = net.plan().trace;
-  const StepGraph::Between at_once = [](const StepGraph::Action& action) { return action(); };
   for (int64_t b = 0; b < batches; ++b) {
     const Batch batch = loader->Next();
-    buffer.Set({.first_sample = static_cast<uint64_t>(batch.first_position)}, {});
-    const Net::Enter enter = EnterSteps(pager, stream, at_once);
-    RETURN_IF_ERROR(enter(net.At(trace.upload_step)));
-    RETURN_IF_ERROR(buffer.Upload(stream));
-    RETURN_IF_ERROR(upload.Start(/*lane=*/0, batch, stream));
-    RETURN_IF_ERROR(upload.Deliver(/*lane=*/0, stream, net));
-    RETURN_IF_ERROR(net.Forward(stream, sum, /*bucket_needed=*/nullptr, enter));
-    RETURN_IF_ERROR(enter(net.At(trace.report_step)));
-    RETURN_IF_ERROR(buffer.Download(stream));
-    RETURN_IF_ERROR(enter(net.At(static_cast<int>(trace.trace.steps.size()))));
-    RETURN_IF_ERROR(stream.Synchronize());
-    RETURN_IF_ERROR(Annotate(buffer.CheckFault(batch), "test data"));
-    RETURN_IF_ERROR(sink({net, buffer, batch, first + b * net.plan().spec.shape.global}));
+    const absl::Status run = iteration.Run(batch, stream, sum);
+    if (!run.ok()) return absl::IsInvalidArgument(run) ? Annotate(run, "test data") : run;
+    RETURN_IF_ERROR(
+        sink({net, iteration.results(), batch, first + b * net.plan().spec.shape.global}));
     loader->Release(batch);
   }
   // The next net's pages share this net's memory.
