@@ -37,12 +37,12 @@ void PrintCrop(const char* name, int64_t height, int64_t width, const SampleDraw
 }
 
 // A picture of [height, width, 3], the same in compare_draws.
-struct Picture {
+struct SmallPicture {
   int64_t height, width;
   std::function<int64_t(int64_t y, int64_t x, int64_t channel)> value;
 };
 
-std::vector<int64_t> Changed(const PixelChanges& changes, const Picture& picture,
+std::vector<int64_t> Changed(const PixelChanges& changes, const SmallPicture& picture,
                              const SampleDraw& draw) {
   std::vector<uint8_t> pixels;
   for (int64_t y = 0; y < picture.height; ++y) {
@@ -57,14 +57,14 @@ std::vector<int64_t> Changed(const PixelChanges& changes, const Picture& picture
 }
 
 constexpr uint8_t kColors[4][3] = {{200, 100, 50}, {30, 60, 90}, {120, 130, 110}, {10, 240, 128}};
-const Picture kFour = {1, 4, [](int64_t, int64_t x, int64_t c) { return kColors[x][c]; }};
-const Picture kMiddle = {1, 1, [](int64_t, int64_t, int64_t) { return 128; }};
-const Picture kSlope = {65, 65, [](int64_t, int64_t x, int64_t) { return 3 * x; }};
-const Picture kLine = {33, 33, [](int64_t, int64_t x, int64_t) { return x == 16 ? 255 : 0; }};
-const Picture kBlack = {48, 64, [](int64_t, int64_t, int64_t) { return 0; }};
+const SmallPicture kFour = {1, 4, [](int64_t, int64_t x, int64_t c) { return kColors[x][c]; }};
+const SmallPicture kMiddle = {1, 1, [](int64_t, int64_t, int64_t) { return 128; }};
+const SmallPicture kSlope = {65, 65, [](int64_t, int64_t x, int64_t) { return 3 * x; }};
+const SmallPicture kLine = {33, 33, [](int64_t, int64_t x, int64_t) { return x == 16 ? 255 : 0; }};
+const SmallPicture kBlack = {48, 64, [](int64_t, int64_t, int64_t) { return 0; }};
 
 // The extents and the corner of what is not black, or none.
-std::vector<int64_t> Box(const std::vector<int64_t>& pixels, const Picture& picture) {
+std::vector<int64_t> Box(const std::vector<int64_t>& pixels, const SmallPicture& picture) {
   int64_t top = picture.height, left = picture.width, bottom = -1, right = -1;
   for (int64_t i = 0; i < picture.height * picture.width; ++i) {
     if (pixels[3 * i] == 0) continue;
