@@ -100,9 +100,14 @@ Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: Gyre
 
 Files: *
-Copyright: the authors of Gyre
+Copyright: $(date -u -d "@$epoch" +%Y) the authors of Gyre
 License: Apache-2.0
  Debian has the text in /usr/share/common-licenses/Apache-2.0.
+Comment:
+ Programs contain code of Debian's libabsl-dev, libcsv-dev, libdeflate-dev,
+ libjpeg-dev, libpng-dev, liburing-dev, libutf8proc-dev and libwebp-dev, under
+ the licenses of these packages. Part of it is the work of the Independent JPEG
+ Group.
 END
 maintainer="${DEBFULLNAME:-Gyre} <${DEBEMAIL:-gyre@packages.invalid}>"
 gzip -9n >"$documents/changelog.gz" <<END
