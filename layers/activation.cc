@@ -7,6 +7,7 @@
 #include "engine/runtime/elementary.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
@@ -25,6 +26,9 @@ struct SigmoidFormula {
   HOST_DEVICE A Slope(A y) const {
     return y * (1 - y);
   }
+  static std::string ToOnnx(OnnxWriter& onnx, const std::string& x) {
+    return onnx.Node("Sigmoid", {x});
+  }
 };
 
 struct TanhFormula {
@@ -36,6 +40,9 @@ struct TanhFormula {
   template <typename A>
   HOST_DEVICE A Slope(A y) const {
     return 1 - y * y;
+  }
+  static std::string ToOnnx(OnnxWriter& onnx, const std::string& x) {
+    return onnx.Node("Tanh", {x});
   }
 };
 
@@ -51,6 +58,9 @@ struct SiluFormula {
     const A s = Logistic(x);
     return s + x * s * (1 - s);
   }
+  static std::string ToOnnx(OnnxWriter& onnx, const std::string& x) {
+    return onnx.Node("Mul", {x, onnx.Node("Sigmoid", {x})});
+  }
 };
 
 // Hendrycks & Gimpel 2016, arXiv:1606.08415: x times the normal distribution function of x.
@@ -64,6 +74,13 @@ struct GeluFormula {
   HOST_DEVICE A Slope(A x) const {
     constexpr A kDensity = static_cast<A>(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
     return NormalCdf(x) + x * kDensity * Exp(A{-0.5} * x * x);
+  }
+  // The operator Gelu is of opset 20, which readers of 2023 lack.
+  static std::string ToOnnx(OnnxWriter& onnx, const std::string& x) {
+    const std::string scaled =
+        onnx.Node("Div", {x, onnx.Scalar(static_cast<float>(std::numbers::sqrt2))});
+    const std::string twice = onnx.Node("Add", {onnx.Node("Erf", {scaled}), onnx.Scalar(1)});
+    return onnx.Node("Mul", {onnx.Node("Mul", {x, twice}), onnx.Scalar(0.5f)});
   }
 };
 
@@ -79,6 +96,14 @@ struct TanhGeluFormula {
   HOST_DEVICE A Slope(A x) const {
     const A s = Share(x);
     return s + x * s * (1 - s) * static_cast<A>(kScale) * (1 + 3 * static_cast<A>(kCube) * x * x);
+  }
+  static std::string ToOnnx(OnnxWriter& onnx, const std::string& x) {
+    const std::string cube = onnx.Node("Mul", {onnx.Node("Mul", {x, x}), x});
+    const std::string sum = onnx.Node(
+        "Add", {x, onnx.Node("Mul", {cube, onnx.Scalar(static_cast<float>(kCube))})});
+    const std::string scaled =
+        onnx.Node("Mul", {sum, onnx.Scalar(static_cast<float>(kScale))});
+    return onnx.Node("Mul", {x, onnx.Node("Sigmoid", {scaled})});
   }
 
  private:
@@ -151,6 +176,12 @@ class ActivationLayer : public Layer {
       return ForEach(context.stream, elements_,
                      ActivationBackward<T, Formula>{{}, read.as<T>(), dy.as<T>(), dx.as<T>()});
     });
+  }
+
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    const OnnxForm form = onnx.Form();
+    onnx.Output(0, Formula::ToOnnx(onnx, onnx.Input(kX, form)), form);
+    return absl::OkStatus();
   }
 
  private:

@@ -30,6 +30,7 @@
 #include <type_traits>
 
 #include "engine/runtime/math.h"
+#include "layers/attention/attention_onnx.h"
 #include "layers/attention/attention_plan.h"
 #include "layers/attention/attention_rows.h"
 #include "layers/interface/infer.h"
@@ -106,6 +107,11 @@ class Attention : public Layer {
       if (context.gradients[plan_.layouts[role].state])
         return EachGroup(context, /*backward=*/true);
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    AttentionToOnnx(plan_, onnx);
     return absl::OkStatus();
   }
 

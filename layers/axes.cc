@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "layers/common/cells.h"
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
@@ -43,6 +44,16 @@ absl::Status CheckAny(const InferInput& input, size_t least, size_t most, const 
     RETURN_IF_ERROR(SampleElements(input, static_cast<int>(i)).status());
   }
   return absl::OkStatus();
+}
+
+// The form of the inputs, with channels first if they are so, and where an axis is in it.
+OnnxForm ImagesOrRows(const OnnxWriter& onnx) {
+  const OnnxForm form = onnx.Form();
+  return form.kind == OnnxForm::kChannelsFirst ? form : OnnxForm{};
+}
+int64_t AxisIn(OnnxForm form, int axis, int rank) {
+  if (form == OnnxForm{} || axis == 0) return axis;
+  return axis == rank - 1 ? 1 : axis + 1;
 }
 
 // The slices of a tensor along an axis, and their ranges of its rows.
@@ -104,6 +115,7 @@ class Concat : public Layer {
                                       input.compute, kRead, kNone));
       extent += shape[axis];
     }
+    axis_ = axis;
     const Shape whole = first.With(axis, extent);
     RETURN_IF_ERROR(CheckExtent("extent along the axis", extent));
     slices_ = AxisSlices::Of(whole, input.compute, axis);
@@ -147,8 +159,20 @@ class Concat : public Layer {
     return absl::OkStatus();
   }
 
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    const OnnxForm form = ImagesOrRows(onnx);
+    std::vector<std::string> inputs;
+    for (size_t p = 0; p < slices_.offset.size(); ++p) {
+      inputs.push_back(onnx.Input(static_cast<int>(p), form));
+    }
+    const int64_t axis = AxisIn(form, axis_, onnx.shape(0).rank());
+    onnx.Output(0, onnx.Node("Concat", inputs, {{"axis", axis}}), form);
+    return absl::OkStatus();
+  }
+
  private:
   const ConcatConfig config_;
+  int axis_ = 0;
   AxisSlices slices_;
 };
 
@@ -164,6 +188,8 @@ class Split : public Layer {
     const Shape& whole = input.inputs[0];
     ASSIGN_OR_RETURN(const Ranges ranges, RangesOf(whole[axis]));
     const DType dtype = input.dtypes[0];
+    axis_ = axis;
+    ranges_ = ranges;
     slices_ = AxisSlices::Of(whole, dtype, axis);
     for (const auto& [begin, end] : ranges) {
       slices_.Add(begin, end - begin, whole.elements(axis + 1, whole.rank()));
@@ -215,12 +241,28 @@ class Split : public Layer {
     return done < slices_.stride ? zero_to(slices_.stride) : absl::OkStatus();
   }
 
+  // OpenCV 4.6 misreads Split of opset 13 with sizes.
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    const OnnxForm form = ImagesOrRows(onnx);
+    const std::string axes = onnx.Ints({AxisIn(form, axis_, onnx.shape(0).rank())});
+    for (size_t p = 0; p < ranges_.size(); ++p) {
+      const auto& [begin, end] = ranges_[p];
+      onnx.Output(static_cast<int>(p),
+                  onnx.Node("Slice", {onnx.Input(0, form), onnx.Ints({begin}), onnx.Ints({end}),
+                                      axes}),
+                  form);
+    }
+    return absl::OkStatus();
+  }
+
  private:
   virtual int64_t ConfiguredAxis() const = 0;
   // Ascending and disjoint, within [0, extent].
   virtual absl::StatusOr<Ranges> RangesOf(int64_t extent) const = 0;
 
   AxisSlices slices_;
+  int axis_ = 0;
+  Ranges ranges_;
   bool are_views_ = false;
 };
 

@@ -20,6 +20,7 @@
 #include "engine/runtime/parallel/two_sums.h"
 #include "layers/common/output_relu.h"
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
@@ -212,6 +213,18 @@ class BatchNormLayer : public Layer {
   absl::Status Backward(const LayerContext& context) const override {
     if (library_ != nullptr) return BackwardByLibrary(context);
     return VisitReal(compute_, [&]<typename T>() { return BackwardAs<T>(context); });
+  }
+
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    const bool rows = onnx.shape(kX).rank() == 2;
+    const OnnxForm form{rows ? OnnxForm::kRows : OnnxForm::kChannelsFirst};
+    onnx.Output(0,
+                onnx.Node("BatchNormalization",
+                          {onnx.Input(kX, form), onnx.Parameter("scale"), onnx.Parameter("bias"),
+                           onnx.Parameter("running_mean"), onnx.Parameter("running_variance")},
+                          {{"epsilon", static_cast<float>(config_.epsilon())}}),
+                form);
+    return absl::OkStatus();
   }
 
  private:

@@ -7,6 +7,7 @@
 #include "engine/runtime/parallel/parallel.h"
 #include "layers/common/output_relu.h"
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
@@ -132,6 +133,16 @@ class Combine : public Layer {
       if (relu_) return run(AddForward<T, Count, OutputRelu<T>>{in, OutputRelu<T>(max_), y});
       return run(AddForward<T, Count, PlainOutput<T>>{in, {}, y});
     });
+  }
+
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    const OnnxForm form = onnx.Form();
+    std::string y = onnx.Input(0, form);
+    for (int k = 1; k < count_; ++k) {
+      y = onnx.Node(multiplies_ ? "Mul" : "Add", {y, onnx.Input(k, form)});
+    }
+    onnx.Output(0, y, form);
+    return absl::OkStatus();
   }
 
   absl::Status Backward(const LayerContext& context) const override {

@@ -9,6 +9,7 @@
 #include "engine/runtime/parallel/column_sum.h"
 #include "layers/common/window.h"
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
@@ -77,6 +78,24 @@ class Conv2dLayer : public Layer {
   absl::Status Unpack(int state, Tensor opaque, Tensor canonical) const override {
     if (state != kWeight) return Layer::Unpack(state, opaque, canonical);
     return conv_->Unpack(opaque.data, canonical.data);
+  }
+
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    ASSIGN_OR_RETURN(const OnnxForm form, OnnxImages(onnx));
+    ASSIGN_OR_RETURN(const Window2d window, ReadWindow(config_));
+    const int axes = onnx.shape(kX).rank();
+    std::vector<OnnxAttribute> attributes = OnnxWindow(window, axes);
+    const auto kernel = std::get<std::vector<int64_t>>(attributes[0].value);
+    attributes.push_back(OnnxDilations(window, axes));
+    attributes.push_back({"group", config_.groups()});
+    std::vector<int64_t> dims = {config_.filters(),
+                                 onnx.shape(kX)[axes - 1] / config_.groups()};
+    dims.insert(dims.end(), kernel.begin(), kernel.end());
+    std::vector<std::string> inputs = {onnx.Input(kX, form),
+                                       onnx.Weights("weight", dims, onnx.Numbers("weight"))};
+    if (config_.use_bias()) inputs.push_back(onnx.Parameter("bias"));
+    onnx.Output(0, onnx.Node("Conv", inputs, attributes), form);
+    return absl::OkStatus();
   }
 
  private:

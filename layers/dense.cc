@@ -13,6 +13,7 @@
 #include "engine/runtime/parallel/column_sum.h"
 #include "layers/common/cells.h"
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
@@ -23,6 +24,17 @@ constexpr int kX = 0, kY = 1, kWeight = 2;  // states; more slices, bias and scr
 // least half a millisecond of work for a memory of 30 GB/s, so splitting adds little.  More slices
 // would be steps by the thousand.
 constexpr int64_t kLargestWhole = 32 << 20, kSliceBytes = 16 << 20, kMostSlices = 64;
+// [n, a, b] as [n, b, a].
+std::vector<float> Swapped(const std::vector<float>& from, int64_t n, int64_t a, int64_t b) {
+  std::vector<float> to(from.size());
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < a; ++j) {
+      for (int64_t k = 0; k < b; ++k) to[(i * b + k) * a + j] = from[(i * a + j) * b + k];
+    }
+  }
+  return to;
+}
+
 // Rows of a slice are a multiple of this, so that slices end with a cache line of any type.
 constexpr int64_t kSliceRows = 32;
 
@@ -108,6 +120,30 @@ class Dense : public Layer {
     if (!gradients[kX]) return absl::OkStatus();
     return slice.backward_data->Run(context.stream, dy, states[weight].data, nullptr,
                                     gradients[kX].data, Scratch(context));
+  }
+
+  // Of two axes Gemm with transB, the form that OpenCV 4.6 reads too.  The columns of the weight
+  // follow those of x.
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    const int64_t inputs = onnx.shape(kX)[onnx.shape(kX).rank() - 1];
+    const OnnxForm form = onnx.Form().kind == OnnxForm::kColumnsFirst ? onnx.Form() : OnnxForm{};
+    const std::string x = onnx.Input(kX, form);
+    if (onnx.shape(kX).rank() == 2) {
+      std::vector<std::string> operands = {
+          x, form == OnnxForm{} ? onnx.Parameter("weight")
+                                : onnx.Weights("weight", {outputs_, inputs},
+                                               Swapped(onnx.Numbers("weight"), outputs_,
+                                                       inputs / form.channels, form.channels))};
+      if (config_.use_bias()) operands.push_back(onnx.Parameter("bias"));
+      onnx.Output(0, onnx.Node("Gemm", operands, {{"transB", int64_t{1}}}));
+      return absl::OkStatus();
+    }
+    const std::string weight = onnx.Weights(
+        "weight", {inputs, outputs_}, Swapped(onnx.Numbers("weight"), 1, outputs_, inputs));
+    std::string y = onnx.Node("MatMul", {x, weight});
+    if (config_.use_bias()) y = onnx.Node("Add", {y, onnx.Parameter("bias")});
+    onnx.Output(0, y);
+    return absl::OkStatus();
   }
 
  private:

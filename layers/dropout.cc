@@ -4,6 +4,7 @@
 
 #include "layers/common/dropped.h"
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
@@ -43,6 +44,11 @@ class Dropout : public Layer {
   absl::Status Backward(const LayerContext& context) const override {
     if (!context.gradients[kX]) return absl::OkStatus();
     return Apply(context, context.gradients[kY], context.gradients[kX]);
+  }
+
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    onnx.Pass();
+    return absl::OkStatus();
   }
 
  private:

@@ -17,6 +17,7 @@
 #include "engine/runtime/parallel/parallel.h"
 #include "layers/common/cells.h"
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
@@ -153,6 +154,12 @@ class Embedding : public Layer {
     });
   }
 
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    onnx.Output(0, onnx.Node("Gather", {onnx.Parameter("weight"), onnx.Input(kX)},
+                             {{"axis", int64_t{0}}}));
+    return absl::OkStatus();
+  }
+
  private:
   Indices IndicesOf(const LayerContext& context) const {
     return {context.states[kX].as<int32_t>(), config_.vocabulary()};
@@ -252,6 +259,30 @@ class PositionalEmbedding : public Layer {
     }
     if (!dx || dx.data == dy.data) return absl::OkStatus();
     return context.stream.Copy(dx.data, dy.data, dy.bytes());
+  }
+
+  // Adds the first rows of the table, as many as x has steps.
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    const std::string x = onnx.Input(kX);
+    std::string rows;
+    if (onnx.TimeIsFree()) {
+      const int64_t axis = time_first_ ? 0 : 1;
+      const std::string steps =
+          onnx.Node("Slice", {onnx.Node("Shape", {x}), onnx.Ints({axis}), onnx.Ints({axis + 1}),
+                              onnx.Ints({0})});
+      rows = onnx.Node("Slice",
+                       {onnx.Parameter("weight"), onnx.Ints({0}), steps, onnx.Ints({0})});
+      if (time_first_) rows = onnx.Node("Unsqueeze", {rows, onnx.Ints({1})});
+    } else {
+      std::vector<float> table = onnx.Numbers("weight");
+      table.resize(static_cast<size_t>(times_ * width_));
+      rows = onnx.Weights("weight",
+                          time_first_ ? std::vector<int64_t>{times_, 1, width_}
+                                      : std::vector<int64_t>{times_, width_},
+                          table);
+    }
+    onnx.Output(0, onnx.Node("Add", {x, rows}));
+    return absl::OkStatus();
   }
 
  private:

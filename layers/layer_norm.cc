@@ -12,6 +12,7 @@
 #include "engine/runtime/parallel/two_sums.h"
 #include "layers/common/row_by_row.h"
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
@@ -194,6 +195,15 @@ class LayerNorm : public Layer {
           NormGradient<T>{
               {}, StatesOf<T>(context), context.states[kScale].as<T>(), dy.as<T>(), dx.as<T>()});
     });
+  }
+
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    onnx.RequireOpset(17);
+    onnx.Output(0, onnx.Node("LayerNormalization",
+                             {onnx.Input(kX), onnx.Parameter("scale"), onnx.Parameter("bias")},
+                             {{"axis", int64_t{-1}},
+                              {"epsilon", static_cast<float>(config_.epsilon())}}));
+    return absl::OkStatus();
   }
 
  private:

@@ -13,6 +13,7 @@
 #include "engine/runtime/parallel/parallel.h"
 #include "layers/common/row_by_row.h"
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
@@ -141,6 +142,29 @@ class Lrn : public Layer {
                                   context.states[kInverse].as<A>(), context.gradients[kY].as<T>(),
                                   context.gradients[kX].as<T>()});
     });
+  }
+
+  // LRN takes four axes, so missing ones are added behind.
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    constexpr int kAxes = 4;
+    const int axes = onnx.shape(kX).rank();
+    if (axes > kAxes) {
+      return absl::UnimplementedError(absl::StrFormat(
+          "ONNX's readers take LRN of at most %d axes, and x has %d", kAxes, axes));
+    }
+    const OnnxForm form{axes == 2 ? OnnxForm::kRows : OnnxForm::kChannelsFirst};
+    std::string value = onnx.Input(kX, form);
+    std::vector<int64_t> added;
+    for (int64_t axis = axes; axis < kAxes; ++axis) added.push_back(axis);
+    if (!added.empty()) value = onnx.Node("Unsqueeze", {value, onnx.Ints(added)});
+    value = onnx.Node("LRN", {value},
+                      {{"size", config_.size()},
+                       {"alpha", static_cast<float>(config_.alpha())},
+                       {"beta", static_cast<float>(config_.beta())},
+                       {"bias", static_cast<float>(config_.k())}});
+    if (!added.empty()) value = onnx.Node("Squeeze", {value, onnx.Ints(added)});
+    onnx.Output(0, value, form);
+    return absl::OkStatus();
   }
 
  private:

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "layers/common/window.h"
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
@@ -47,6 +48,24 @@ class Pool2dLayer : public Layer {
     if (!context.gradients[kX]) return absl::OkStatus();
     return pool_->Backward(context.stream, context.gradients[kY].data, context.data(saved_),
                            context.gradients[kX].data);
+  }
+
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    ASSIGN_OR_RETURN(const OnnxForm form, OnnxImages(onnx));
+    const int axes = onnx.shape(kX).rank();
+    const std::string kind = config_.kind() == Pool2dConfig::MAX ? "MaxPool" : "AveragePool";
+    std::string y;
+    if (config_.global() && (!lines_ || axes == 3)) {
+      y = onnx.Node("Global" + kind, {onnx.Input(kX, form)});
+    } else {
+      Window2d window{.kernel_h = 1, .kernel_w = onnx.shape(kX)[axes - 2]};
+      if (!config_.global()) {
+        ASSIGN_OR_RETURN(window, ReadWindow(config_));
+      }
+      y = onnx.Node(kind, {onnx.Input(kX, form)}, OnnxWindow(window, axes));
+    }
+    onnx.Output(0, y, form);
+    return absl::OkStatus();
   }
 
  private:

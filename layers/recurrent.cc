@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/random.h"
 #include "layers/recurrent/recurrent_base.h"
+#include "layers/recurrent/recurrent_onnx.h"
 
 namespace gyre {
 namespace {
@@ -61,6 +62,10 @@ class Recurrent : public Layer, RecurrentBase {
     if (!plan_.backward) return absl::OkStatus();
     const auto backward = [this](const LayerContext& now) { return RunBackward(now); };
     return plan_.packs ? RunAtOnce(context, backward) : backward(context);
+  }
+
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    return RecurrentToOnnx(options_, plan_, onnx);
   }
 
  private:

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
@@ -74,6 +75,21 @@ class Relu : public Layer {
                                      context.states[kY].as<T>(), context.gradients[kY].as<T>(),
                                      context.gradients[kX].as<T>()});
     });
+  }
+
+  // y = max - relu(max - relu(x)) instead of Clip, which OpenCV 4.6 reads in the form of opset 10
+  // alone.
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    const OnnxForm form = onnx.Form();
+    const std::string x = onnx.Input(kX, form);
+    std::string y = slope_ == 0 ? onnx.Node("Relu", {x})
+                                : onnx.Node("LeakyRelu", {x}, {{"alpha", static_cast<float>(slope_)}});
+    if (!std::isnan(max_)) {
+      const std::string max = onnx.Scalar(static_cast<float>(max_));
+      y = onnx.Node("Sub", {max, onnx.Node("Relu", {onnx.Node("Sub", {max, y})})});
+    }
+    onnx.Output(0, y, form);
+    return absl::OkStatus();
   }
 
  private:

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "layers/common/cells.h"
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
@@ -56,6 +57,28 @@ class Reshape : public Layer {
 
   absl::Status Forward(const LayerContext&) const override { return absl::OkStatus(); }
   absl::Status Backward(const LayerContext&) const override { return absl::OkStatus(); }
+
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    const Shape &x = onnx.shape(0), &y = onnx.shape(1);
+    const OnnxForm form = onnx.Form();
+    const int64_t channels = x[x.rank() - 1];
+    if (y == x) {
+      onnx.Pass();
+    } else if (y.rank() == 2 && form.kind == OnnxForm::kChannelsFirst) {
+      // One channel or one pixel has one order.
+      const bool equal = channels == 1 || channels == y[1];
+      onnx.Output(0, onnx.Node("Flatten", {onnx.Input(0, form)}, {{"axis", int64_t{1}}}),
+                  equal ? OnnxForm{} : OnnxForm{OnnxForm::kColumnsFirst, channels});
+    } else if (y.rank() == 2 && x.rank() > 1) {
+      onnx.Output(0, onnx.Node("Flatten", {onnx.Input(0)}, {{"axis", int64_t{1}}}));
+    } else {
+      // 0: the extent of x.
+      std::vector<int64_t> dims(y.dims().begin(), y.dims().end());
+      dims[0] = 0;
+      onnx.Output(0, onnx.Node("Reshape", {onnx.Input(0), onnx.Ints(dims)}));
+    }
+    return absl::OkStatus();
+  }
 
  private:
   const std::vector<int64_t> dims_;
@@ -158,6 +181,12 @@ class Transpose : public Layer {
   absl::Status Backward(const LayerContext& context) const override {
     if (!context.gradients[0]) return absl::OkStatus();
     return backward_.Run(context.stream, context.gradients[1], context.gradients[0]);
+  }
+
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    const std::vector<int64_t> axes(axes_.begin(), axes_.end());
+    onnx.Output(0, onnx.Node("Transpose", {onnx.Input(0)}, {{"perm", axes}}));
+    return absl::OkStatus();
   }
 
  private:

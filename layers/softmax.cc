@@ -4,6 +4,7 @@
 #include "engine/runtime/parallel/parallel.h"
 #include "layers/common/softmax_pass.h"
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
@@ -82,6 +83,13 @@ class Softmax : public Layer {
                                               context.gradients[kY].as<T>(),
                                               context.gradients[kX].as<T>()});
     });
+  }
+
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    const OnnxForm form = onnx.Form().kind == OnnxForm::kChannelsFirst ? onnx.Form() : OnnxForm{};
+    const int64_t axis = form == OnnxForm{} ? onnx.shape(kX).rank() - 1 : 1;
+    onnx.Output(0, onnx.Node("Softmax", {onnx.Input(kX, form)}, {{"axis", axis}}), form);
+    return absl::OkStatus();
   }
 
  private:

@@ -17,6 +17,7 @@ _PACKAGES = {
     "mpi": (MULTIARCH + "/mpi/mpi.h", "libopenmpi-dev openmpi-bin"),
     "onednn": ("oneapi/dnnl/dnnl.hpp", "libdnnl-dev"),
     "opencv": ("opencv4/opencv2/imgproc.hpp", "libopencv-imgproc-dev"),
+    "opencv_dnn": ("opencv4/opencv2/dnn.hpp", "libopencv-dnn-dev"),
     "openjpeg": ("openjpeg-2.5/openjpeg.h", "libopenjp2-7-dev"),
     "png": ("png.h", "libpng-dev"),
     "protobuf": ("google/protobuf/message.h", "libprotobuf-dev protobuf-compiler"),

@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/count_text.h"
 #include "engine/training/model/weights.h"
+#include "engine/training/onnx/onnx_source.h"
+#include "engine/training/onnx/verify.h"
 #include "tools/command_line/flag_values.h"
 #include "tools/command_line/flags.h"
 #include "tools/command_line/process.h"
@@ -18,8 +20,18 @@
 ABSL_FLAG(std::string, weights, "",
           "A run's folder (its newest checkpoint), a checkpoint's, or a safetensors file.");
 ABSL_FLAG(std::string, to, "",
-          "File to write: NAME.gyre, which `predict` and `evaluate` read alone, NAME.safetensors "
-          "or NAME.npz.");
+          "File to write: NAME.gyre, which `predict` and `evaluate` read alone, NAME.onnx, "
+          "NAME.safetensors or NAME.npz.");
+ABSL_FLAG(std::vector<std::string>, outputs, {},
+          "Of an .onnx: layers whose output it gives, such as fc1,fc2.  Default: what the losses "
+          "read, as shares behind a cross-entropy.");
+ABSL_FLAG(std::string, images, "nhwc",
+          "Of an .onnx: nhwc or nchw, the order of the axes of images.");
+ABSL_FLAG(bool, keep_batch_norm, false,
+          "Of an .onnx: do not fold batch_norm into the layer ahead.");
+ABSL_FLAG(bool, verify, false,
+          "Of an .onnx: run it by OpenCV on random inputs of 1 and 3 samples, and print the largest "
+          "difference from Gyre's net.");
 
 namespace gyre {
 namespace {
@@ -28,6 +40,7 @@ constexpr char kUsage[] =
     "writes trained weights for other programs.\n"
     "\n"
     "  export --weights=runs/a --to=lenet.gyre\n"
+    "  export --weights=runs/a --to=lenet.onnx --images=nchw\n"
     "  export --weights=runs/a --to=lenet.safetensors\n"
     "  export --weights=runs/a/checkpoints/step_00000200 --to=lenet.npz\n"
     "\n"
@@ -35,15 +48,59 @@ constexpr char kUsage[] =
     "O,I,H,W.\n"
     "Like a .safetensors, a .gyre also holds the texts of net and trainer, classes,\n"
     "vocabulary and normalization.\n"
+    "An .onnx holds the net as it predicts, with its normalization and classes.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {
     {"Flags", {"weights", "to"}},
+    {"ONNX", {"outputs", "images", "keep_batch_norm", "verify"}},
 };
+
+// By OpenCV, which must agree where it reads the model.
+absl::Status Verify(const onnx::ModelProto& model, const OnnxSource& source,
+                    const Primitives& primitives) {
+  if (const std::string beyond = BeyondOpenCv(model); !beyond.empty()) {
+    std::printf("not verified: OpenCV 4.6 does not read %s; onnxruntime does\n", beyond.c_str());
+    return absl::OkStatus();
+  }
+  for (const int64_t samples : {1, 3}) {
+    ASSIGN_OR_RETURN(const double difference,
+                     DifferenceByOpenCv(model, source, samples, primitives));
+    if (!(difference <= kOnnxTolerance)) {
+      return absl::InternalError(absl::StrCat(
+          "OpenCV's outputs for ", samples, " samples differ by ", difference,
+          " of the largest; expected at most ", kOnnxTolerance, ".  The file is written"));
+    }
+    std::printf("verified by OpenCV for %d sample%s: differs by %.1e of the largest output\n",
+                static_cast<int>(samples), samples == 1 ? "" : "s", difference);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ExportOnnx(const std::string& to) {
+  const std::string images = absl::GetFlag(FLAGS_images);
+  RETURN_IF_ERROR(CheckValue(images == "nhwc" || images == "nchw", "images", images,
+                             "nhwc or nchw"));
+  ASSIGN_OR_RETURN(const Weights weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
+  ASSIGN_OR_RETURN(ConfigFiles files,
+                   FilesOfRun(weights.texts, weights.path, {}, {}, /*ranks=*/1));
+  ASSIGN_OR_RETURN(OnnxSource source,
+                   MakeOnnxSource(std::move(files.net), files.trainer.message->data(), weights,
+                                  {.outputs = absl::GetFlag(FLAGS_outputs),
+                                   .keep_batch_norm = absl::GetFlag(FLAGS_keep_batch_norm),
+                                   .channels_first = images == "nchw"}));
+  const Primitives primitives(DeviceKind::kCpu, /*threads=*/1);
+  ASSIGN_OR_RETURN(const onnx::ModelProto model, source.Model(primitives));
+  RETURN_IF_ERROR(WriteOnnx(to, model));
+  std::printf("wrote %s of %s to %s\n", DescribeOnnx(model).c_str(), weights.path.c_str(),
+              to.c_str());
+  return absl::GetFlag(FLAGS_verify) ? Verify(model, source, primitives) : absl::OkStatus();
+}
 
 absl::Status Export(const std::string& to) {
   if (to.empty()) return absl::InvalidArgumentError("--to is missing; see --help");
-  RETURN_IF_ERROR(CheckEnding("to", to, {".gyre", ".safetensors", ".npz"}));
+  RETURN_IF_ERROR(CheckEnding("to", to, {".gyre", ".onnx", ".safetensors", ".npz"}));
+  if (absl::EndsWith(to, ".onnx")) return ExportOnnx(to);
   const bool npz = absl::EndsWith(to, ".npz");
   ASSIGN_OR_RETURN(const Weights weights, ReadTrained(absl::GetFlag(FLAGS_weights)));
   const std::vector<NamedTensor>& tensors = weights.tensors.tensors();

@@ -53,6 +53,15 @@ absl::Status CheckAxisFits(std::string_view axis, int64_t image, int64_t before,
       absl::StrFormat("kernel %d exceeds padded input %d (%s%s)", span, padded, axis, dilated));
 }
 
+// By spatial axis of a value of `axes` axes.  Those before height, or width in three axes, have
+// `other`.
+std::vector<int64_t> Spatial(int64_t other, int64_t h, int64_t w, int axes) {
+  std::vector<int64_t> values(static_cast<size_t>(axes - 2), other);
+  values.back() = w;
+  if (values.size() > 1) values[values.size() - 2] = h;
+  return values;
+}
+
 // As height and width.
 Field OfLines(int64_t value) {
   Field values;
@@ -119,6 +128,29 @@ absl::StatusOr<Pool2dConfig> OfImages(const Pool1dConfig& config) {
   if (config.has_stride()) *images.mutable_stride() = OfLines(config.stride());
   images.set_global(config.global());
   return images;
+}
+
+std::vector<OnnxAttribute> OnnxWindow(const Window2d& window, int axes) {
+  std::vector<int64_t> pads = Spatial(0, window.padding_top, window.padding_left, axes);
+  const std::vector<int64_t> ends = Spatial(0, window.padding_bottom, window.padding_right, axes);
+  pads.insert(pads.end(), ends.begin(), ends.end());
+  return {{"kernel_shape", Spatial(1, window.kernel_h, window.kernel_w, axes)},
+          {"strides", Spatial(1, window.stride_h, window.stride_w, axes)},
+          {"pads", pads}};
+}
+
+OnnxAttribute OnnxDilations(const Window2d& window, int axes) {
+  return {"dilations", Spatial(1, window.dilation_h, window.dilation_w, axes)};
+}
+
+absl::StatusOr<OnnxForm> OnnxImages(const OnnxWriter& onnx) {
+  constexpr int kMostAxes = 5;  // onnxruntime's, of convolutions and poolings
+  if (const int axes = onnx.shape(0).rank(); axes > kMostAxes) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "ONNX's readers slide windows over values of at most %d axes, and x has %d", kMostAxes,
+        axes));
+  }
+  return OnnxForm{OnnxForm::kChannelsFirst};
 }
 
 Shape Images::OutputShape(int64_t rows, int64_t columns, int64_t channels) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 #include "models/schema/layer.pb.h"
 
 namespace gyre {
@@ -25,6 +26,14 @@ struct Images {
 
 // The first input, [N, H, W, C] or lines.  Errors: another rank or type, no pixel or no channel.
 absl::StatusOr<Images> ReadImages(const InferInput& input, bool lines);
+
+// The attributes of a window over values of `axes` axes, channels first: kernel_shape, strides and
+// pads.  Axes of lines before the last one have a window of 1.
+std::vector<OnnxAttribute> OnnxWindow(const Window2d& window, int axes);
+// Likewise dilations.
+OnnxAttribute OnnxDilations(const Window2d& window, int axes);
+// The form that convolutions and poolings read.  Errors: Unimplemented for lines of six axes.
+absl::StatusOr<OnnxForm> OnnxImages(const OnnxWriter& onnx);
 
 // Checks that the window fits into the padded image along each axis.
 absl::Status CheckWindowFits(const Images& images, const Window2d& window);

@@ -23,4 +23,8 @@ absl::Status Layer::Unpack(int, Tensor opaque, Tensor canonical) const {
   return Copy(opaque, canonical);
 }
 
+absl::Status Layer::ToOnnx(OnnxWriter&) const {
+  return absl::UnimplementedError("ONNX has no form of a loss or a metric");
+}
+
 }  // namespace gyre

@@ -164,6 +164,8 @@ struct LayerContext {
   void* data(int state) const { return state < 0 ? nullptr : states[state].data; }
 };
 
+class OnnxWriter;
+
 class Layer {
  public:
   virtual ~Layer() = default;
@@ -175,6 +177,9 @@ class Layer {
   // calling thread.  The default copies a state without an opaque layout.
   virtual absl::Status Pack(int state, Tensor canonical, Tensor opaque) const;
   virtual absl::Status Unpack(int state, Tensor opaque, Tensor canonical) const;
+  // Writes forward of a testing net, without an activation that the net asks for (onnx.h).
+  // Errors: Unimplemented if ONNX cannot say it, as the default does, with the reason.
+  virtual absl::Status ToOnnx(OnnxWriter& onnx) const;
 };
 
 // One pass of a layer on each of its ranks.  Calls run(phase) for each of `phases`, and then

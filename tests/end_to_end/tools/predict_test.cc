@@ -145,6 +145,30 @@ TEST_F(Predict, OfTables) {
   EXPECT_THAT(held, HasSubstr("  a 0."));
 }
 
+// A run, or what was exported of it, as a model in ONNX that another program reads.
+TEST_F(Predict, ExportsOnnx) {
+  const auto exported = [&](const std::string& weights, std::vector<std::string> arguments) {
+    arguments.push_back("--weights=" + folder_ / weights);
+    arguments.push_back("--to=" + folder_ / "net.onnx");
+    return RunTool("export", std::move(arguments));
+  };
+  const ToolResult verified = exported("run", {"--images=nchw", "--verify"});
+  EXPECT_EQ(verified.exit_code, 0) << verified.err;
+  EXPECT_THAT(verified.out, HasSubstr("verified by OpenCV for 3 samples: differs by "));
+  const std::string model = ReadBytes(folder_ / "net.onnx");
+  for (const char* name : {"net.gyre", "net.safetensors"}) {
+    ASSERT_EQ(RunTool("export", {"--weights=" + folder_ / "run", absl::StrCat("--to=", folder_ / name)})
+                  .exit_code,
+              0);
+    ASSERT_EQ(exported(name, {"--images=nchw"}).exit_code, 0);
+    EXPECT_EQ(ReadBytes(folder_ / "net.onnx"), model);
+  }
+  EXPECT_THAT(exported("run", {"--images=chwn"}).err, HasSubstr("expected nhwc or nchw"));
+  EXPECT_THAT(exported("run", {"--outputs=loss"}).err,
+              HasSubstr("ONNX has no form of a loss or a metric"));
+  EXPECT_EQ(ReadBytes(folder_ / "net.onnx"), model);
+}
+
 TEST_F(Predict, Errors) {
   const std::string run = absl::StrCat("--run=", folder_ / "run");
   EXPECT_THAT(Refused({}), HasSubstr("--run is missing"));

@@ -1,6 +1,7 @@
 #include "engine/training/net/infer/inference_passes.h"
 #include "engine/training/net/infer/net_kernels.h"
 #include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
@@ -25,6 +26,12 @@ class ConversionLayer : public Layer {
 
   absl::Status Backward(const LayerContext& context) const override {
     return Convert(context.stream, context.gradients[1], context.gradients[0]);
+  }
+
+  // A model in ONNX is of F32 alone.
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    onnx.Pass();
+    return absl::OkStatus();
   }
 
  private:

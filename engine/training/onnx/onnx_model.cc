@@ -1,0 +1,306 @@
+#include "engine/training/onnx/onnx_model.h"
+
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/data/files/atomic_file.h"
+#include "engine/runtime/check.h"
+#include "engine/runtime/version.h"
+#include "engine/training/net/infer/shape_inference.h"
+#include "engine/training/onnx/graph_writer.h"
+
+namespace gyre {
+namespace {
+
+constexpr int64_t kIrVersion = 8;
+constexpr int64_t kSamples = 2;  // for which the net is inferred
+
+// A net inferred and written for one number of samples.
+struct WrittenNet {
+  NetSpec spec;
+  onnx::GraphProto graph;
+  std::vector<GraphWriter::CarriedValue> carried;
+  std::vector<std::string> outputs;  // values
+  int opset = 13;
+};
+
+OnnxForm FormOf(const OnnxContent& content, const NetValue& value) {
+  const bool turned =
+      content.channels_first && value.shape.rank() == 4 && value.dtype != DType::kI32;
+  return {turned ? OnnxForm::kChannelsFirst : OnnxForm::kRows};
+}
+
+// Numbers of each channel, or one, as an operand of a value in a form.
+std::string PerChannel(const char* name, const std::vector<double>& numbers, bool channels_first,
+                       GraphWriter& writer) {
+  const std::vector<float> floats(numbers.begin(), numbers.end());
+  if (floats.size() == 1) return writer.Scalar(floats[0]);
+  const auto channels = static_cast<int64_t>(floats.size());
+  const std::vector<int64_t> dims = channels_first ? std::vector<int64_t>{1, channels, 1, 1}
+                                                   : std::vector<int64_t>{channels};
+  return writer.Weights(name, dims, floats);
+}
+
+void WriteInputs(const OnnxContent& content, const NetSpec& spec, GraphWriter& writer) {
+  for (int i = 0; i < spec.inputs; ++i) {
+    const NetValue& value = spec.values[i];
+    const OnnxForm form = FormOf(content, value);
+    const auto found = content.normalizations.find(value.name);
+    std::string name = value.name;
+    if (found != content.normalizations.end()) {
+      const auto& [mean, std] = found->second;
+      const bool turned = form.kind == OnnxForm::kChannelsFirst;
+      writer.Begin(value.name);
+      const auto differs = [](const std::vector<double>& numbers, double from) {
+        return std::ranges::any_of(numbers, [&](double number) { return number != from; });
+      };
+      if (differs(mean, 0)) {
+        name = writer.Node("Sub", {name, PerChannel("mean", mean, turned, writer)});
+      }
+      if (differs(std, 1)) {
+        name = writer.Node("Div", {name, PerChannel("std", std, turned, writer)});
+      }
+    }
+    writer.SetInput(i, name, form);
+  }
+}
+
+absl::StatusOr<WrittenNet> Write(const Parsed<NetConfig>& net, const OnnxContent& content,
+                                 const Primitives& primitives, const TensorFile* weights,
+                                 bool time_is_free) {
+  WrittenNet written;
+  ParameterSet parameters;
+  ASSIGN_OR_RETURN(written.spec,
+                   InferNet(net,
+                            {.train = false,
+                             .shape = {.local = kSamples, .global = kSamples},
+                             .primitives = &primitives},
+                            parameters));
+  for (const Parameter& parameter : parameters.all()) {
+    if (weights == nullptr) continue;
+    const std::string name = CanonicalName(parameter, "");
+    RETURN_IF_ERROR(weights->CheckReadable(name));
+    RETURN_IF_ERROR(CheckStored(parameter, "", weights->Find(name)));
+  }
+  GraphWriter writer(written.spec, parameters, weights, time_is_free, written.graph);
+  WriteInputs(content, written.spec, writer);
+  for (const NetNode& node : written.spec.nodes) {
+    if (node.spec.records >= 0) continue;
+    RETURN_IF_ERROR(AtLayer(net, *node.config, writer.Add(node)));
+  }
+  for (const Prediction& prediction : content.predictions) {
+    const auto record =
+        std::ranges::find_if(written.spec.nodes, [&](const NetNode& node) {
+          return node.config->name() == prediction.record;
+        });
+    GYRE_CHECK(record != written.spec.nodes.end());
+    const int value = record->inputs[0];
+    writer.Begin(prediction.name);
+    written.outputs.push_back(writer.ValueOf(value, FormOf(content, written.spec.values[value])));
+  }
+  written.carried = writer.carried();
+  written.opset = writer.opset();
+  return written;
+}
+
+// Declares a value.  `other` is its shape where time is one step longer, and has other extents at
+// its axes of time.
+void Declare(const std::string& name, const Shape& shape, const Shape& other, int batch_axis,
+             DType dtype, OnnxForm form, onnx::ValueInfoProto& to) {
+  to.set_name(name);
+  onnx::TypeProto::Tensor& type = *to.mutable_type()->mutable_tensor_type();
+  type.set_elem_type(dtype == DType::kI32 ? onnx::TensorProto::INT32 : onnx::TensorProto::FLOAT);
+  std::vector<int> axes;
+  for (int axis = 0; axis < shape.rank(); ++axis) axes.push_back(axis);
+  if (form.kind == OnnxForm::kChannelsFirst) std::rotate(axes.begin() + 1, axes.end() - 1, axes.end());
+  type.mutable_shape();
+  for (const int axis : axes) {
+    onnx::TensorShapeProto::Dimension& dim = *type.mutable_shape()->add_dim();
+    if (axis == batch_axis) {
+      dim.set_dim_param("N");
+    } else if (shape[axis] != other[axis]) {
+      dim.set_dim_param("T");
+    } else {
+      dim.set_dim_value(shape[axis]);
+    }
+  }
+}
+
+// The inputs whose first axis may be time: steps of numbers or indices, of as many steps as the
+// first of them.
+std::vector<InputConfig*> Sequences(NetConfig& net) {
+  std::vector<InputConfig*> found;
+  for (InputConfig& input : *net.mutable_input()) {
+    const bool steps = input.dims_size() == 2 || input.dims_size() == 1;
+    if (!steps || (!found.empty() && input.dims(0) != found[0]->dims(0))) continue;
+    found.push_back(&input);
+  }
+  return found;
+}
+
+// The net written without weights for one more step, if no constant then differs.
+std::optional<NetSpec> ForMoreTime(Parsed<NetConfig>& net, const OnnxContent& content,
+                                   const Primitives& primitives) {
+  const std::vector<InputConfig*> sequences = Sequences(*net.message);
+  if (sequences.empty()) return std::nullopt;
+  const auto add = [&](int64_t steps) {
+    for (InputConfig* input : sequences) input->set_dims(0, input->dims(0) + steps);
+  };
+  const auto before = Write(net, content, primitives, nullptr, /*time_is_free=*/true);
+  // Fewer steps: a table of positions has no more rows.
+  const int64_t change = sequences[0]->dims(0) > 1 ? -1 : 1;
+  add(change);
+  auto after = Write(net, content, primitives, nullptr, /*time_is_free=*/true);
+  add(-change);
+  if (!before.ok() || !after.ok()) return std::nullopt;
+  if (before->graph.SerializeAsString() != after->graph.SerializeAsString()) return std::nullopt;
+  return std::move(after->spec);
+}
+
+// Gives a value the name that the model's reader sees.
+void Rename(const std::string& from, const std::string& to, onnx::GraphProto& graph) {
+  for (onnx::NodeProto& node : *graph.mutable_node()) {
+    for (std::string& name : *node.mutable_input()) {
+      if (name == from) name = to;
+    }
+    for (std::string& name : *node.mutable_output()) {
+      if (name == from) name = to;
+    }
+    for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
+      if (attribute.has_g()) Rename(from, to, *attribute.mutable_g());
+    }
+  }
+}
+
+// The value becomes an output of this name.
+void AddOutput(const std::string& value, const std::string& name, onnx::GraphProto& graph) {
+  const auto has = [&](const auto& list) {
+    return std::ranges::any_of(list, [&](const auto& other) { return other.name() == value; });
+  };
+  if (!has(graph.input()) && !has(graph.output())) return Rename(value, name, graph);
+  onnx::NodeProto& node = *graph.add_node();
+  node.set_op_type("Identity");
+  node.set_name(name + "/Identity");
+  node.add_input(value);
+  node.add_output(name);
+}
+
+}  // namespace
+
+std::string NameInModel(const Prediction& prediction) {
+  switch (prediction.kind) {
+    case Prediction::OutputKind::kClassShares:
+      return prediction.name + ".softmax";
+    case Prediction::OutputKind::kShares:
+      return prediction.name + ".sigmoid";
+    case Prediction::OutputKind::kValues:
+      break;
+  }
+  return prediction.name;
+}
+
+absl::StatusOr<onnx::ModelProto> MakeOnnx(Parsed<NetConfig>& net, const OnnxContent& content,
+                                          const Primitives& primitives) {
+  const std::optional<NetSpec> longer = ForMoreTime(net, content, primitives);
+  ASSIGN_OR_RETURN(WrittenNet written,
+                   Write(net, content, primitives, content.weights, longer.has_value()));
+  const NetSpec& spec = written.spec;
+  const NetSpec& other = longer ? *longer : spec;
+  onnx::ModelProto model;
+  model.set_ir_version(kIrVersion);
+  model.set_producer_name("gyre");
+  model.set_producer_version(kVersion);
+  model.add_opset_import()->set_version(written.opset);
+  onnx::GraphProto& graph = *model.mutable_graph();
+  graph = std::move(written.graph);
+  graph.set_name(net.message->name());
+  for (int i = 0; i < spec.inputs; ++i) {
+    const NetValue& value = spec.values[i];
+    if (value.consumers.empty()) continue;
+    Declare(value.name, value.shape, other.values[i].shape, value.batch_axis, value.dtype,
+            FormOf(content, value), *graph.add_input());
+  }
+  for (const GraphWriter::CarriedValue& carried : written.carried) {
+    Declare(carried.name, carried.shape, carried.shape, /*batch_axis=*/0, DType::kF32, {},
+            *graph.add_input());
+  }
+  std::set<std::string> names;
+  for (size_t p = 0; p < content.predictions.size(); ++p) {
+    const Prediction& prediction = content.predictions[p];
+    const std::string name = NameInModel(prediction);
+    if (!names.insert(name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("output \"", name, "\": expected each output once, got it twice"));
+    }
+    const auto record = std::ranges::find_if(spec.nodes, [&](const NetNode& node) {
+      return node.config->name() == prediction.record;
+    });
+    const int v = record->inputs[0];
+    const NetValue& value = spec.values[v];
+    AddOutput(written.outputs[p], name, graph);
+    Declare(name, value.shape, other.values[v].shape, value.batch_axis, value.dtype,
+            FormOf(content, value), *graph.add_output());
+  }
+  for (const GraphWriter::CarriedValue& carried : written.carried) {
+    if (carried.next.empty()) continue;
+    const std::string name = carried.name + ".next";
+    AddOutput(carried.next, name, graph);
+    Declare(name, carried.shape, carried.shape, /*batch_axis=*/0, DType::kF32, {},
+            *graph.add_output());
+  }
+  if (!content.classes.empty()) {
+    onnx::StringStringEntryProto& entry = *model.add_metadata_props();
+    entry.set_key("classes");
+    entry.set_value(nlohmann::json(content.classes).dump(-1, ' ', false,
+                                                         nlohmann::json::error_handler_t::replace));
+  }
+  return model;
+}
+
+std::string DescribeOnnx(const onnx::ModelProto& model) {
+  const auto list = [](const auto& values) {
+    return absl::StrJoin(values, ", ", [](std::string* out, const onnx::ValueInfoProto& value) {
+      absl::StrAppend(out, value.name(), " [",
+                      absl::StrJoin(value.type().tensor_type().shape().dim(), ", ",
+                                    [](std::string* to, const auto& dim) {
+                                      absl::StrAppend(to, dim.has_dim_param()
+                                                              ? dim.dim_param()
+                                                              : absl::StrCat(dim.dim_value()));
+                                    }),
+                      "]");
+    });
+  };
+  return absl::StrCat("the graph ", list(model.graph().input()), " -> ",
+                      list(model.graph().output()));
+}
+
+absl::Status WriteOnnx(const std::string& path, const onnx::ModelProto& model) {
+  const size_t bytes = model.ByteSizeLong();
+  if (bytes > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        path, ": an ONNX file holds less than 2 GiB, and this net needs ", bytes, " bytes"));
+  }
+  return WriteFileAtomically(path, [&](const FileSink& sink) -> absl::Status {
+    struct ToSink : google::protobuf::io::CopyingOutputStream {
+      explicit ToSink(const FileSink& to) : sink(to) {}
+      bool Write(const void* buffer, int size) override {
+        status = sink({static_cast<const char*>(buffer), static_cast<size_t>(size)});
+        return status.ok();
+      }
+      const FileSink& sink;
+      absl::Status status;
+    } to(sink);
+    google::protobuf::io::CopyingOutputStreamAdaptor stream(&to);
+    const bool done = model.SerializeToZeroCopyStream(&stream) && stream.Flush();
+    RETURN_IF_ERROR(to.status);
+    return done ? absl::OkStatus() : absl::InternalError(path + ": could not be serialized");
+  });
+}
+
+}  // namespace gyre

@@ -1,0 +1,48 @@
+// onnx_model.h: a trained net as an ONNX model.  Pure functions, but for WriteOnnx.
+//
+// The model takes what Gyre's data hold: bytes of pictures as 0 to 1, all else as it is, and
+// normalizes it itself.  The samples' axis is "N", of any extent.  An axis of time is "T" where the
+// net's parameters and constants do not depend on it.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/data/batches/decoder.h"
+#include "engine/data/tensors/tensor_file.h"
+#include "engine/runtime/primitives/primitives.h"
+#include "engine/training/onnx/onnx_subset.pb.h"
+#include "engine/training/predict/prediction_net.h"
+#include "models/schema/parse.h"
+
+namespace gyre {
+
+struct OnnxContent {
+  std::span<const Prediction> predictions;  // of CutToPredict, which cut the net
+  const TensorFile* weights = nullptr;      // of the net as it is given
+  std::map<std::string, Normalization> normalizations = {};  // by input
+  std::vector<std::string> classes = {};
+  // Inputs and outputs of four axes are N,C,H,W instead of N,H,W,C.
+  bool channels_first = false;
+};
+
+// The model's name of an output: "fc2", or "fc2.softmax" behind that.
+std::string NameInModel(const Prediction& prediction);
+
+// Changes the net's text for a moment.  All are alike in F32, whatever the precision of the net.
+// Errors: those of InferNet, CheckStored and Layer::ToOnnx, with the layer's position, and
+// InvalidArgument for two outputs of one name.
+absl::StatusOr<onnx::ModelProto> MakeOnnx(Parsed<NetConfig>& net, const OnnxContent& content,
+                                          const Primitives& primitives);
+
+// For people: `the graph image [N, 28, 28, 1] -> fc2.softmax [N, 10]`.
+std::string DescribeOnnx(const onnx::ModelProto& model);
+
+// Errors: ResourceExhausted for 2 GiB or more, which protobuf cannot hold, and those of
+// WriteFileAtomically.
+absl::Status WriteOnnx(const std::string& path, const onnx::ModelProto& model);
+
+}  // namespace gyre

@@ -1,0 +1,46 @@
+#include "engine/training/onnx/onnx_source.h"
+
+#include <algorithm>
+
+#include "engine/runtime/check.h"
+#include "engine/training/feed/normalization_fit.h"
+#include "engine/training/model/fold_batch_norm.h"
+#include "engine/training/predict/target_unit.h"
+
+namespace gyre {
+
+absl::StatusOr<onnx::ModelProto> OnnxSource::Model(const Primitives& primitives) {
+  return MakeOnnx(net,
+                  {.predictions = predictions,
+                   .weights = &tensors,
+                   .normalizations = normalizations,
+                   .classes = classes,
+                   .channels_first = channels_first},
+                  primitives);
+}
+
+absl::StatusOr<OnnxSource> MakeOnnxSource(Parsed<NetConfig> net, const DataConfig& data,
+                                          const Weights& weights, const OnnxOptions& options) {
+  OnnxSource source{.net = std::move(net),
+                    .tensors = weights.tensors,
+                    .predictions = {},
+                    .normalizations = {},
+                    .classes = ClassNamesOf(weights.fit),
+                    .channels_first = options.channels_first};
+  ASSIGN_OR_RETURN(source.predictions, CutToPredict(options.outputs, "", source.net));
+  const NetConfig& left = *source.net.message;
+  for (const NormalizationConfig& config : data.normalization()) {
+    const std::string& input = InputOf(config, data);
+    if (std::ranges::find(left.input(), input, &InputConfig::name) == left.input().end()) continue;
+    ASSIGN_OR_RETURN(source.normalizations[input],
+                     NormalizationOf(data, weights.fit, left, input));
+  }
+  if (options.keep_batch_norm) return source;
+  ASSIGN_OR_RETURN(const std::vector<FoldedNorm> folded, FoldBatchNorms(source.net));
+  auto tensors = FoldTensors(folded, source.tensors);
+  if (!tensors.ok()) return Annotate(tensors.status(), weights.path);
+  source.tensors = *std::move(tensors);
+  return source;
+}
+
+}  // namespace gyre

@@ -1,0 +1,40 @@
+// own_forward.h: random inputs of an ONNX model, and what Gyre's own net says of them, as the model
+// must.  On the CPU.  Used by one thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "engine/training/model/model.h"
+#include "engine/training/onnx/onnx_source.h"
+#include "engine/training/step/step_buffer.h"
+
+namespace gyre {
+
+class OwnForward {
+ public:
+  // `source` and `primitives` must outlive the result.  Carried states are 0 at first.
+  // Errors: those of PlanModel, Model::Create and Model::Load.
+  static absl::StatusOr<std::unique_ptr<OwnForward>> Create(const OnnxSource& source,
+                                                            int64_t samples,
+                                                            const Primitives& primitives);
+
+  // A model's inputs, but for carried states.  Reals are normal, or from 0 to 1 where they are
+  // normalized.  Labels are from 0 to the largest that a layer takes.
+  HostTensors RandomInputs(uint64_t seed) const;
+  // The model's outputs, but for carried states, which the next call starts with.
+  absl::StatusOr<HostTensors> Run(const HostTensors& inputs);
+
+ private:
+  explicit OwnForward(const OnnxSource& source) : source_(source) {}
+  const Net& net() const { return *model_->test().front(); }
+  const NetSpec& spec() const { return net().plan().spec; }
+
+  const OnnxSource& source_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Model> model_;
+  std::optional<StepBuffer> buffer_;
+};
+
+}  // namespace gyre

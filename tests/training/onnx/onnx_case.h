@@ -1,0 +1,29 @@
+// onnx_case.h: nets with random weights as ONNX models, and what they must say of random inputs.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/training/onnx/own_forward.h"
+
+namespace gyre {
+
+struct OnnxCase {
+  HostTensors weights;  // which `source` points into
+  OnnxSource source;
+  onnx::ModelProto model;
+};
+
+// A net cut as an export cuts it, with weights that depend on the seed alone.  Weights are normal
+// with a variance of 1 / inputs.
+absl::StatusOr<std::unique_ptr<OnnxCase>> MakeOnnxCase(Parsed<NetConfig> net,
+                                                       const DataConfig& data,
+                                                       const OnnxOptions& options, uint64_t seed);
+
+// Writes FOLDER/NAME.onnx, and FOLDER/NAME.npz with the arrays "BATCH/STEP/in/NAME" and
+// "BATCH/STEP/out/NAME", for each batch and two steps, of which the second carries on the first.
+absl::Status WriteOnnxCase(OnnxCase& of, const std::vector<int64_t>& batches,
+                           const std::string& folder, const std::string& name);
+
+}  // namespace gyre

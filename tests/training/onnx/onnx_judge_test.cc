@@ -1,0 +1,94 @@
+// Models of models/ and of random nets say in onnxruntime what Gyre says, for batches of 1 and 3,
+// and onnx.checker takes them.  Skips where Python lacks one of the two.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "tests/data/temp_folder.h"
+#include "tests/training/onnx/onnx_case.h"
+#include "tests/training/onnx/random_net.h"
+
+namespace gyre {
+namespace {
+
+constexpr char kJudge[] = "tests/training/onnx/onnx_judge.py";
+
+int Run(const std::string& arguments) {
+  const int status = std::system(absl::StrCat("python3 ", kJudge, " ", arguments).c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+void Judge(const std::string& folder) {
+  const int status = Run(folder);
+  if (status == 77) GTEST_SKIP() << "python3 lacks onnxruntime, onnx or numpy";
+  EXPECT_EQ(status, 0);
+}
+
+std::string Setting(const char* name, const std::string& otherwise) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? otherwise : value;
+}
+
+// Small ones of each kind.  GYRE_ONNX_MODELS=all takes all, which needs 8 GB and minutes.
+TEST(OnnxJudge, Models) {
+  std::vector<std::string> models = {"lenet",      "mlp",       "table",        "fashion_resnet",
+                                     "imdb_lstm",  "gpt_small", "frnn",         "lstm_lm_small",
+                                     "mobilenet_v2"};
+  const std::string setting = Setting("GYRE_ONNX_MODELS", "");
+  if (setting == "all") {
+    models.clear();
+    for (const auto& entry : std::filesystem::directory_iterator("models")) {
+      if (std::filesystem::exists(entry.path() / "net.textproto")) {
+        models.push_back(entry.path().filename());
+      }
+    }
+  } else if (!setting.empty()) {
+    models = {setting};
+  }
+  const TempFolder folder;
+  for (const std::string& model : models) {
+    auto net = ParseNet(absl::StrCat("models/", model, "/net.textproto"));
+    ASSERT_TRUE(net.ok()) << net.status();
+    auto made = MakeOnnxCase(*std::move(net), {}, {}, /*seed=*/1);
+    ASSERT_TRUE(made.ok()) << made.status();
+    const absl::Status written = WriteOnnxCase(**made, {1, 3}, folder.path(), model);
+    ASSERT_TRUE(written.ok()) << written;
+  }
+  Judge(folder.path());
+}
+
+// GYRE_ONNX_RANDOM: the number of nets.  GYRE_ONNX_SEED: the first of them.
+TEST(OnnxJudge, RandomNets) {
+  int nets = 30, seed = 1;
+  ASSERT_TRUE(absl::SimpleAtoi(Setting("GYRE_ONNX_RANDOM", "30"), &nets));
+  ASSERT_TRUE(absl::SimpleAtoi(Setting("GYRE_ONNX_SEED", "1"), &seed));
+  const TempFolder folder;
+  int refused = 0;
+  for (int i = seed; i < seed + nets; ++i) {
+    const RandomNet random = MakeRandomNet(static_cast<uint64_t>(i));
+    auto net = ParseNetText(random.text, "net.textproto");
+    ASSERT_TRUE(net.ok()) << net.status() << "\n" << random.text;
+    auto made = MakeOnnxCase(*std::move(net), {},
+                             {.outputs = random.outputs,
+                              .keep_batch_norm = i % 2 == 0,
+                              .channels_first = i % 3 == 0},
+                             static_cast<uint64_t>(i));
+    if (absl::IsUnimplemented(made.status())) {
+      ++refused;
+      continue;
+    }
+    ASSERT_TRUE(made.ok()) << i << ": " << made.status() << "\n" << random.text;
+    const absl::Status written =
+        WriteOnnxCase(**made, {1, 3}, folder.path(), absl::StrCat("random_", i));
+    ASSERT_TRUE(written.ok()) << i << ": " << written << "\n" << random.text;
+  }
+  EXPECT_LE(refused, nets / 10);
+  Judge(folder.path());
+}
+
+}  // namespace
+}  // namespace gyre
