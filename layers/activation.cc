@@ -99,10 +99,9 @@ struct TanhGeluFormula {
   }
   static std::string ToOnnx(OnnxWriter& onnx, const std::string& x) {
     const std::string cube = onnx.Node("Mul", {onnx.Node("Mul", {x, x}), x});
-    const std::string sum = onnx.Node(
-        "Add", {x, onnx.Node("Mul", {cube, onnx.Scalar(static_cast<float>(kCube))})});
-    const std::string scaled =
-        onnx.Node("Mul", {sum, onnx.Scalar(static_cast<float>(kScale))});
+    const std::string sum =
+        onnx.Node("Add", {x, onnx.Node("Mul", {cube, onnx.Scalar(static_cast<float>(kCube))})});
+    const std::string scaled = onnx.Node("Mul", {sum, onnx.Scalar(static_cast<float>(kScale))});
     return onnx.Node("Mul", {x, onnx.Node("Sigmoid", {scaled})});
   }
 

@@ -247,10 +247,10 @@ class Split : public Layer {
     const std::string axes = onnx.Ints({AxisIn(form, axis_, onnx.shape(0).rank())});
     for (size_t p = 0; p < ranges_.size(); ++p) {
       const auto& [begin, end] = ranges_[p];
-      onnx.Output(static_cast<int>(p),
-                  onnx.Node("Slice", {onnx.Input(0, form), onnx.Ints({begin}), onnx.Ints({end}),
-                                      axes}),
-                  form);
+      onnx.Output(
+          static_cast<int>(p),
+          onnx.Node("Slice", {onnx.Input(0, form), onnx.Ints({begin}), onnx.Ints({end}), axes}),
+          form);
     }
     return absl::OkStatus();
   }

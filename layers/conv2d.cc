@@ -88,8 +88,7 @@ class Conv2dLayer : public Layer {
     const auto kernel = std::get<std::vector<int64_t>>(attributes[0].value);
     attributes.push_back(OnnxDilations(window, axes));
     attributes.push_back({"group", config_.groups()});
-    std::vector<int64_t> dims = {config_.filters(),
-                                 onnx.shape(kX)[axes - 1] / config_.groups()};
+    std::vector<int64_t> dims = {config_.filters(), onnx.shape(kX)[axes - 1] / config_.groups()};
     dims.insert(dims.end(), kernel.begin(), kernel.end());
     std::vector<std::string> inputs = {onnx.Input(kX, form),
                                        onnx.Weights("weight", dims, onnx.Numbers("weight"))};

@@ -138,8 +138,8 @@ class Dense : public Layer {
       onnx.Output(0, onnx.Node("Gemm", operands, {{"transB", int64_t{1}}}));
       return absl::OkStatus();
     }
-    const std::string weight = onnx.Weights(
-        "weight", {inputs, outputs_}, Swapped(onnx.Numbers("weight"), 1, outputs_, inputs));
+    const std::string weight = onnx.Weights("weight", {inputs, outputs_},
+                                            Swapped(onnx.Numbers("weight"), 1, outputs_, inputs));
     std::string y = onnx.Node("MatMul", {x, weight});
     if (config_.use_bias()) y = onnx.Node("Add", {y, onnx.Parameter("bias")});
     onnx.Output(0, y);

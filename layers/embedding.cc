@@ -155,8 +155,8 @@ class Embedding : public Layer {
   }
 
   absl::Status ToOnnx(OnnxWriter& onnx) const override {
-    onnx.Output(0, onnx.Node("Gather", {onnx.Parameter("weight"), onnx.Input(kX)},
-                             {{"axis", int64_t{0}}}));
+    onnx.Output(
+        0, onnx.Node("Gather", {onnx.Parameter("weight"), onnx.Input(kX)}, {{"axis", int64_t{0}}}));
     return absl::OkStatus();
   }
 
@@ -267,11 +267,9 @@ class PositionalEmbedding : public Layer {
     std::string rows;
     if (onnx.TimeIsFree()) {
       const int64_t axis = time_first_ ? 0 : 1;
-      const std::string steps =
-          onnx.Node("Slice", {onnx.Node("Shape", {x}), onnx.Ints({axis}), onnx.Ints({axis + 1}),
-                              onnx.Ints({0})});
-      rows = onnx.Node("Slice",
-                       {onnx.Parameter("weight"), onnx.Ints({0}), steps, onnx.Ints({0})});
+      const std::string steps = onnx.Node("Slice", {onnx.Node("Shape", {x}), onnx.Ints({axis}),
+                                                    onnx.Ints({axis + 1}), onnx.Ints({0})});
+      rows = onnx.Node("Slice", {onnx.Parameter("weight"), onnx.Ints({0}), steps, onnx.Ints({0})});
       if (time_first_) rows = onnx.Node("Unsqueeze", {rows, onnx.Ints({1})});
     } else {
       std::vector<float> table = onnx.Numbers("weight");

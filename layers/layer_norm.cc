@@ -199,10 +199,10 @@ class LayerNorm : public Layer {
 
   absl::Status ToOnnx(OnnxWriter& onnx) const override {
     onnx.RequireOpset(17);
-    onnx.Output(0, onnx.Node("LayerNormalization",
-                             {onnx.Input(kX), onnx.Parameter("scale"), onnx.Parameter("bias")},
-                             {{"axis", int64_t{-1}},
-                              {"epsilon", static_cast<float>(config_.epsilon())}}));
+    onnx.Output(
+        0, onnx.Node("LayerNormalization",
+                     {onnx.Input(kX), onnx.Parameter("scale"), onnx.Parameter("bias")},
+                     {{"axis", int64_t{-1}}, {"epsilon", static_cast<float>(config_.epsilon())}}));
     return absl::OkStatus();
   }
 

@@ -149,8 +149,8 @@ class Lrn : public Layer {
     constexpr int kAxes = 4;
     const int axes = onnx.shape(kX).rank();
     if (axes > kAxes) {
-      return absl::UnimplementedError(absl::StrFormat(
-          "ONNX's readers take LRN of at most %d axes, and x has %d", kAxes, axes));
+      return absl::UnimplementedError(
+          absl::StrFormat("ONNX's readers take LRN of at most %d axes, and x has %d", kAxes, axes));
     }
     const OnnxForm form{axes == 2 ? OnnxForm::kRows : OnnxForm::kChannelsFirst};
     std::string value = onnx.Input(kX, form);

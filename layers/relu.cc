@@ -82,8 +82,9 @@ class Relu : public Layer {
   absl::Status ToOnnx(OnnxWriter& onnx) const override {
     const OnnxForm form = onnx.Form();
     const std::string x = onnx.Input(kX, form);
-    std::string y = slope_ == 0 ? onnx.Node("Relu", {x})
-                                : onnx.Node("LeakyRelu", {x}, {{"alpha", static_cast<float>(slope_)}});
+    std::string y = slope_ == 0
+                        ? onnx.Node("Relu", {x})
+                        : onnx.Node("LeakyRelu", {x}, {{"alpha", static_cast<float>(slope_)}});
     if (!std::isnan(max_)) {
       const std::string max = onnx.Scalar(static_cast<float>(max_));
       y = onnx.Node("Sub", {max, onnx.Node("Relu", {onnx.Node("Sub", {max, y})})});

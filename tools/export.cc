@@ -29,9 +29,14 @@ ABSL_FLAG(std::string, images, "nhwc",
           "Of an .onnx: nhwc or nchw, the order of the axes of images.");
 ABSL_FLAG(bool, keep_batch_norm, false,
           "Of an .onnx: do not fold batch_norm into the layer ahead.");
-ABSL_FLAG(bool, verify, false,
-          "Of an .onnx: run it by OpenCV on random inputs of 1 and 3 samples, and print the largest "
-          "difference from Gyre's net.");
+ABSL_FLAG(
+    int, samples, 0,
+    "Of an .onnx: the only number of samples that it takes, as OpenCV needs for lstm and gru.  "
+    "0: any.");
+ABSL_FLAG(
+    bool, verify, false,
+    "Of an .onnx: run it by OpenCV on random inputs of 1 and 3 samples, and print the largest "
+    "difference from Gyre's net.");
 
 namespace gyre {
 namespace {
@@ -53,7 +58,7 @@ constexpr char kUsage[] =
 
 const std::vector<FlagGroup> kGroups = {
     {"Flags", {"weights", "to"}},
-    {"ONNX", {"outputs", "images", "keep_batch_norm", "verify"}},
+    {"ONNX", {"outputs", "images", "keep_batch_norm", "samples", "verify"}},
 };
 
 // By OpenCV, which must agree where it reads the model.
@@ -63,7 +68,9 @@ absl::Status Verify(const onnx::ModelProto& model, const OnnxSource& source,
     std::printf("not verified: OpenCV 4.6 does not read %s; onnxruntime does\n", beyond.c_str());
     return absl::OkStatus();
   }
-  for (const int64_t samples : {1, 3}) {
+  const int64_t fixed = absl::GetFlag(FLAGS_samples);
+  for (const int64_t samples :
+       fixed > 0 ? std::vector<int64_t>{fixed} : std::vector<int64_t>{1, 3}) {
     ASSIGN_OR_RETURN(const double difference,
                      DifferenceByOpenCv(model, source, samples, primitives));
     if (!(difference <= kOnnxTolerance)) {
@@ -79,18 +86,21 @@ absl::Status Verify(const onnx::ModelProto& model, const OnnxSource& source,
 
 absl::Status ExportOnnx(const std::string& to) {
   const std::string images = absl::GetFlag(FLAGS_images);
-  RETURN_IF_ERROR(CheckValue(images == "nhwc" || images == "nchw", "images", images,
-                             "nhwc or nchw"));
+  RETURN_IF_ERROR(CheckLeast(0, {FLAGS_samples}));
+  RETURN_IF_ERROR(
+      CheckValue(images == "nhwc" || images == "nchw", "images", images, "nhwc or nchw"));
   ASSIGN_OR_RETURN(const Weights weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
-  ASSIGN_OR_RETURN(ConfigFiles files,
-                   FilesOfRun(weights.texts, weights.path, {}, {}, /*ranks=*/1));
+  ASSIGN_OR_RETURN(ConfigFiles files, FilesOfRun(weights.texts, weights.path, {}, {}, /*ranks=*/1));
   ASSIGN_OR_RETURN(OnnxSource source,
                    MakeOnnxSource(std::move(files.net), files.trainer.message->data(), weights,
                                   {.outputs = absl::GetFlag(FLAGS_outputs),
                                    .keep_batch_norm = absl::GetFlag(FLAGS_keep_batch_norm),
                                    .channels_first = images == "nchw"}));
   const Primitives primitives(DeviceKind::kCpu, /*threads=*/1);
-  ASSIGN_OR_RETURN(const onnx::ModelProto model, source.Model(primitives));
+  ASSIGN_OR_RETURN(onnx::ModelProto model, source.Model(primitives));
+  if (absl::GetFlag(FLAGS_samples) > 0) {
+    FixExtents(*source.net.message, absl::GetFlag(FLAGS_samples), model);
+  }
   RETURN_IF_ERROR(WriteOnnx(to, model));
   std::printf("wrote %s of %s to %s\n", DescribeOnnx(model).c_str(), weights.path.c_str(),
               to.c_str());

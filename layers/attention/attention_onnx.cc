@@ -17,8 +17,7 @@ class OnnxOfAttention {
 
   void Write() {
     const bool rows_first = plan_.axis == 0;
-    const std::string q = Operand(Plan::kQuery), k = Operand(Plan::kKey),
-                      v = Operand(Plan::kValue);
+    const std::string q = Operand(Plan::kQuery), k = Operand(Plan::kKey), v = Operand(Plan::kValue);
     const std::string query = Heads(q, rows_first ? Ints{0, 2, 1, 3} : Ints{1, 2, 0, 3});
     const std::string key = Heads(k, rows_first ? Ints{0, 2, 3, 1} : Ints{1, 2, 3, 0});
     const std::string value = Heads(v, rows_first ? Ints{0, 2, 1, 3} : Ints{1, 2, 0, 3});

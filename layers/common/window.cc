@@ -146,9 +146,9 @@ OnnxAttribute OnnxDilations(const Window2d& window, int axes) {
 absl::StatusOr<OnnxForm> OnnxImages(const OnnxWriter& onnx) {
   constexpr int kMostAxes = 5;  // onnxruntime's, of convolutions and poolings
   if (const int axes = onnx.shape(0).rank(); axes > kMostAxes) {
-    return absl::UnimplementedError(absl::StrFormat(
-        "ONNX's readers slide windows over values of at most %d axes, and x has %d", kMostAxes,
-        axes));
+    return absl::UnimplementedError(
+        absl::StrFormat("ONNX's readers slide windows over values of at most %d axes, and x has %d",
+                        kMostAxes, axes));
   }
   return OnnxForm{OnnxForm::kChannelsFirst};
 }

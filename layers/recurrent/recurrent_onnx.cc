@@ -27,7 +27,8 @@ std::vector<float> Ordered(const std::vector<float>& from, const RecurrentOption
   if (options.cell == RecurrentOptions::kGru) order = {1, 0, 2};
   const auto gate = static_cast<std::ptrdiff_t>(from.size() / order.size());
   std::vector<float> to;
-  for (const int k : order) to.insert(to.end(), from.begin() + k * gate, from.begin() + (k + 1) * gate);
+  for (const int k : order)
+    to.insert(to.end(), from.begin() + k * gate, from.begin() + (k + 1) * gate);
   return to;
 }
 
@@ -37,8 +38,8 @@ class OnnxOfRecurrent {
       : options_(options), plan_(plan), onnx_(onnx), rows_first_(onnx.BatchAxis(0) == 0) {}
 
   void Write() {
-    const bool scans = plan_.reset >= 0 || options_.projection > 0 ||
-                       (options_.carry && plan_.lengths >= 0);
+    const bool scans =
+        plan_.reset >= 0 || options_.projection > 0 || (options_.carry && plan_.lengths >= 0);
     std::string x = onnx_.Input(0);
     if (rows_first_) x = Transpose(x, {1, 0, 2});
     if (scans) MarkSteps(x);
@@ -79,7 +80,8 @@ class OnnxOfRecurrent {
   }
 
   std::string Biases(size_t layer) {
-    const std::vector<float> ih = OfDirections("bias_ih", layer), hh = OfDirections("bias_hh", layer);
+    const std::vector<float> ih = OfDirections("bias_ih", layer),
+                             hh = OfDirections("bias_hh", layer);
     std::vector<float> both;
     const auto gates = static_cast<std::ptrdiff_t>(options_.gates());
     for (int64_t d = 0; d < directions(); ++d) {
@@ -149,8 +151,8 @@ class OnnxOfRecurrent {
       keep_[0] = Unsqueeze(onnx_.Node("Sub", {onnx_.Scalar(1), begins}), 2);
       if (options_.bidirectional) {
         // In reverse, a sequence's first step is before the begin of the next one.
-        const std::string later = onnx_.Node(
-            "Slice", {keep_[0], onnx_.Ints({1}), onnx_.Ints({kEnd}), onnx_.Ints({0})});
+        const std::string later =
+            onnx_.Node("Slice", {keep_[0], onnx_.Ints({1}), onnx_.Ints({kEnd}), onnx_.Ints({0})});
         const std::string first =
             onnx_.Node("Slice", {keep_[0], onnx_.Ints({0}), onnx_.Ints({1}), onnx_.Ints({0})});
         keep_[1] = onnx_.Node("Concat", {later, first}, {{"axis", int64_t{0}}});
@@ -242,8 +244,8 @@ class OnnxOfRecurrent {
   // The gate number k of [N, gates].
   std::string Gate(const std::string& all, int64_t k) {
     const int64_t hidden = options_.hidden;
-    return onnx_.Node("Slice", {all, onnx_.Ints({k * hidden}), onnx_.Ints({(k + 1) * hidden}),
-                                onnx_.Ints({1})});
+    return onnx_.Node(
+        "Slice", {all, onnx_.Ints({k * hidden}), onnx_.Ints({(k + 1) * hidden}), onnx_.Ints({1})});
   }
 
   // h, and lstm's c, after a step: by gates of x and of the state, and the state before.
@@ -274,7 +276,7 @@ class OnnxOfRecurrent {
   const RecurrentOptions& options_;
   const RecurrentPlan& plan_;
   OnnxWriter& onnx_;
-  const bool rows_first_;                      // x is [N, T, C]
+  const bool rows_first_;                       // x is [N, T, C]
   std::string shape_, keep_[2], alive_, dead_;  // of Scan; keep_: by direction
 };
 

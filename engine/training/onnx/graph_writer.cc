@@ -102,8 +102,8 @@ OnnxForm GraphWriter::Form() const {
   const auto first_of = [&](int value) { return forms_[value].front().first; };
   const OnnxForm form = first_of(node_->inputs[0]);
   if (form.kind != OnnxForm::kColumnsFirst) return form;
-  const bool all = std::ranges::all_of(node_->inputs,
-                                       [&](int value) { return first_of(value) == form; });
+  const bool all =
+      std::ranges::all_of(node_->inputs, [&](int value) { return first_of(value) == form; });
   return all ? form : OnnxForm{};
 }
 
@@ -232,9 +232,9 @@ void GraphWriter::Carry(int state, const std::string& next) {
 }
 
 std::pair<GraphWriter::Values, GraphWriter::Values> GraphWriter::Scan(const Values& state,
-                                                                     const Values& sequences,
-                                                                     bool reverse,
-                                                                     const Body& body) {
+                                                                      const Values& sequences,
+                                                                      bool reverse,
+                                                                      const Body& body) {
   onnx::GraphProto inner;
   inner.set_name(NewName(absl::StrCat(layer_, "/step")));
   const auto inputs = [&](size_t count, const char* kind) {

@@ -1,5 +1,6 @@
 // graph_writer.h: the OnnxWriter of a net's layers.  It makes the nodes and constants of an ONNX
-// graph, layer by layer in the net's order, and knows in which forms each value of the net is there.
+// graph, layer by layer in the net's order, and knows in which forms each value of the net is
+// there.
 #pragma once
 
 #include <map>
@@ -91,8 +92,8 @@ class GraphWriter : public OnnxWriter {
   std::vector<Forms> forms_;
   const NetNode* node_ = nullptr;
   std::string layer_;
-  std::map<std::string, int> names_;                // how often each was wanted
-  std::map<std::string, std::string> whole_;        // values of whole parameters
+  std::map<std::string, int> names_;          // how often each was wanted
+  std::map<std::string, std::string> whole_;  // values of whole parameters
   std::map<std::vector<int64_t>, std::string> ints_;
   std::map<float, std::string> scalars_;
   std::vector<CarriedValue> carried_;

@@ -42,8 +42,8 @@ std::string PerChannel(const char* name, const std::vector<double>& numbers, boo
   const std::vector<float> floats(numbers.begin(), numbers.end());
   if (floats.size() == 1) return writer.Scalar(floats[0]);
   const auto channels = static_cast<int64_t>(floats.size());
-  const std::vector<int64_t> dims = channels_first ? std::vector<int64_t>{1, channels, 1, 1}
-                                                   : std::vector<int64_t>{channels};
+  const std::vector<int64_t> dims =
+      channels_first ? std::vector<int64_t>{1, channels, 1, 1} : std::vector<int64_t>{channels};
   return writer.Weights(name, dims, floats);
 }
 
@@ -76,12 +76,11 @@ absl::StatusOr<WrittenNet> Write(const Parsed<NetConfig>& net, const OnnxContent
                                  bool time_is_free) {
   WrittenNet written;
   ParameterSet parameters;
-  ASSIGN_OR_RETURN(written.spec,
-                   InferNet(net,
-                            {.train = false,
-                             .shape = {.local = kSamples, .global = kSamples},
-                             .primitives = &primitives},
-                            parameters));
+  ASSIGN_OR_RETURN(written.spec, InferNet(net,
+                                          {.train = false,
+                                           .shape = {.local = kSamples, .global = kSamples},
+                                           .primitives = &primitives},
+                                          parameters));
   for (const Parameter& parameter : parameters.all()) {
     if (weights == nullptr) continue;
     const std::string name = CanonicalName(parameter, "");
@@ -95,10 +94,9 @@ absl::StatusOr<WrittenNet> Write(const Parsed<NetConfig>& net, const OnnxContent
     RETURN_IF_ERROR(AtLayer(net, *node.config, writer.Add(node)));
   }
   for (const Prediction& prediction : content.predictions) {
-    const auto record =
-        std::ranges::find_if(written.spec.nodes, [&](const NetNode& node) {
-          return node.config->name() == prediction.record;
-        });
+    const auto record = std::ranges::find_if(written.spec.nodes, [&](const NetNode& node) {
+      return node.config->name() == prediction.record;
+    });
     GYRE_CHECK(record != written.spec.nodes.end());
     const int value = record->inputs[0];
     writer.Begin(prediction.name);
@@ -118,7 +116,8 @@ void Declare(const std::string& name, const Shape& shape, const Shape& other, in
   type.set_elem_type(dtype == DType::kI32 ? onnx::TensorProto::INT32 : onnx::TensorProto::FLOAT);
   std::vector<int> axes;
   for (int axis = 0; axis < shape.rank(); ++axis) axes.push_back(axis);
-  if (form.kind == OnnxForm::kChannelsFirst) std::rotate(axes.begin() + 1, axes.end() - 1, axes.end());
+  if (form.kind == OnnxForm::kChannelsFirst)
+    std::rotate(axes.begin() + 1, axes.end() - 1, axes.end());
   type.mutable_shape();
   for (const int axis : axes) {
     onnx::TensorShapeProto::Dimension& dim = *type.mutable_shape()->add_dim();
@@ -132,14 +131,15 @@ void Declare(const std::string& name, const Shape& shape, const Shape& other, in
   }
 }
 
-// The inputs whose first axis may be time: steps of numbers or indices, of as many steps as the
-// first of them.
-std::vector<InputConfig*> Sequences(NetConfig& net) {
-  std::vector<InputConfig*> found;
-  for (InputConfig& input : *net.mutable_input()) {
+// The indices of inputs whose first axis may be time: steps of numbers or indices, of as many steps
+// as the first of them.
+std::vector<int> Sequences(const NetConfig& net) {
+  std::vector<int> found;
+  for (int i = 0; i < net.input_size(); ++i) {
+    const InputConfig& input = net.input(i);
     const bool steps = input.dims_size() == 2 || input.dims_size() == 1;
-    if (!steps || (!found.empty() && input.dims(0) != found[0]->dims(0))) continue;
-    found.push_back(&input);
+    if (!steps || (!found.empty() && input.dims(0) != net.input(found[0]).dims(0))) continue;
+    found.push_back(i);
   }
   return found;
 }
@@ -147,17 +147,17 @@ std::vector<InputConfig*> Sequences(NetConfig& net) {
 // The net written without weights for one more step, if no constant then differs.
 std::optional<NetSpec> ForMoreTime(Parsed<NetConfig>& net, const OnnxContent& content,
                                    const Primitives& primitives) {
-  const std::vector<InputConfig*> sequences = Sequences(*net.message);
+  const std::vector<int> sequences = Sequences(*net.message);
   if (sequences.empty()) return std::nullopt;
-  const auto add = [&](int64_t steps) {
-    for (InputConfig* input : sequences) input->set_dims(0, input->dims(0) + steps);
+  const int64_t steps = net.message->input(sequences[0]).dims(0);
+  const auto set_steps = [&](int64_t to) {
+    for (const int i : sequences) net.message->mutable_input(i)->set_dims(0, to);
   };
   const auto before = Write(net, content, primitives, nullptr, /*time_is_free=*/true);
   // Fewer steps: a table of positions has no more rows.
-  const int64_t change = sequences[0]->dims(0) > 1 ? -1 : 1;
-  add(change);
+  set_steps(steps > 1 ? steps - 1 : 2);
   auto after = Write(net, content, primitives, nullptr, /*time_is_free=*/true);
-  add(-change);
+  set_steps(steps);
   if (!before.ok() || !after.ok()) return std::nullopt;
   if (before->graph.SerializeAsString() != after->graph.SerializeAsString()) return std::nullopt;
   return std::move(after->spec);
@@ -238,9 +238,8 @@ absl::StatusOr<onnx::ModelProto> MakeOnnx(Parsed<NetConfig>& net, const OnnxCont
       return absl::InvalidArgumentError(
           absl::StrCat("output \"", name, "\": expected each output once, got it twice"));
     }
-    const auto record = std::ranges::find_if(spec.nodes, [&](const NetNode& node) {
-      return node.config->name() == prediction.record;
-    });
+    const auto record = std::ranges::find_if(
+        spec.nodes, [&](const NetNode& node) { return node.config->name() == prediction.record; });
     const int v = record->inputs[0];
     const NetValue& value = spec.values[v];
     AddOutput(written.outputs[p], name, graph);
@@ -257,10 +256,36 @@ absl::StatusOr<onnx::ModelProto> MakeOnnx(Parsed<NetConfig>& net, const OnnxCont
   if (!content.classes.empty()) {
     onnx::StringStringEntryProto& entry = *model.add_metadata_props();
     entry.set_key("classes");
-    entry.set_value(nlohmann::json(content.classes).dump(-1, ' ', false,
-                                                         nlohmann::json::error_handler_t::replace));
+    entry.set_value(nlohmann::json(content.classes)
+                        .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
   return model;
+}
+
+void FixExtents(const NetConfig& net, int64_t samples, onnx::ModelProto& model) {
+  constexpr int kFirstState = 5;  // an operand of GRU
+  onnx::GraphProto& graph = *model.mutable_graph();
+  const std::vector<int> sequences = Sequences(net);
+  const int64_t steps = sequences.empty() ? 0 : net.input(sequences[0]).dims(0);
+  for (auto* values : {graph.mutable_input(), graph.mutable_output()}) {
+    for (onnx::ValueInfoProto& value : *values) {
+      for (auto& dim :
+           *value.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim()) {
+        if (dim.has_dim_param()) dim.set_dim_value(dim.dim_param() == "N" ? samples : steps);
+      }
+    }
+  }
+  for (onnx::NodeProto& node : *graph.mutable_node()) {
+    if (node.op_type() != "GRU" || node.input_size() > kFirstState) continue;
+    const auto weight =
+        std::ranges::find(graph.initializer(), node.input(2), &onnx::TensorProto::name);
+    const std::vector<int64_t> dims = {weight->dims(0), samples, weight->dims(2)};
+    while (node.input_size() < kFirstState) node.add_input("");
+    node.add_input(node.name() + "/zeros");
+    onnx::TensorProto& zeros = *graph.add_initializer();
+    zeros.set_name(node.input(kFirstState));
+    SetConstant(dims, std::vector<float>(static_cast<size_t>(dims[0] * dims[1] * dims[2])), zeros);
+  }
 }
 
 std::string DescribeOnnx(const onnx::ModelProto& model) {

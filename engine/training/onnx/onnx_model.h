@@ -21,8 +21,8 @@
 namespace gyre {
 
 struct OnnxContent {
-  std::span<const Prediction> predictions;  // of CutToPredict, which cut the net
-  const TensorFile* weights = nullptr;      // of the net as it is given
+  std::span<const Prediction> predictions;                   // of CutToPredict, which cut the net
+  const TensorFile* weights = nullptr;                       // of the net as it is given
   std::map<std::string, Normalization> normalizations = {};  // by input
   std::vector<std::string> classes = {};
   // Inputs and outputs of four axes are N,C,H,W instead of N,H,W,C.
@@ -37,6 +37,10 @@ std::string NameInModel(const Prediction& prediction);
 // InvalidArgument for two outputs of one name.
 absl::StatusOr<onnx::ModelProto> MakeOnnx(Parsed<NetConfig>& net, const OnnxContent& content,
                                           const Primitives& primitives);
+
+// Makes the axes N and T of a net's model have one extent: that, and that of the net's text. OpenCV
+// 4.6 reads recurrent layers only so, and GRU only with a constant for its first state.
+void FixExtents(const NetConfig& net, int64_t samples, onnx::ModelProto& model);
 
 // For people: `the graph image [N, 28, 28, 1] -> fc2.softmax [N, 10]`.
 std::string DescribeOnnx(const onnx::ModelProto& model);

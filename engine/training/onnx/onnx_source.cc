@@ -32,8 +32,7 @@ absl::StatusOr<OnnxSource> MakeOnnxSource(Parsed<NetConfig> net, const DataConfi
   for (const NormalizationConfig& config : data.normalization()) {
     const std::string& input = InputOf(config, data);
     if (std::ranges::find(left.input(), input, &InputConfig::name) == left.input().end()) continue;
-    ASSIGN_OR_RETURN(source.normalizations[input],
-                     NormalizationOf(data, weights.fit, left, input));
+    ASSIGN_OR_RETURN(source.normalizations[input], NormalizationOf(data, weights.fit, left, input));
   }
   if (options.keep_batch_norm) return source;
   ASSIGN_OR_RETURN(const std::vector<FoldedNorm> folded, FoldBatchNorms(source.net));

@@ -72,9 +72,8 @@ HostTensors OwnForward::RandomInputs(uint64_t seed) const {
   for (int i = 0; i < spec().inputs; ++i) {
     const NetValue& value = spec().values[i];
     if (value.consumers.empty()) continue;
-    const Tensor tensor =
-        inputs.Add(value.name, ShapeInModel(source_, value),
-                   value.dtype == DType::kI32 ? DType::kI32 : DType::kF32);
+    const Tensor tensor = inputs.Add(value.name, ShapeInModel(source_, value),
+                                     value.dtype == DType::kI32 ? DType::kI32 : DType::kF32);
     const uint64_t key = RandomKey(seed, value.name);
     const bool normalized = source_.normalizations.contains(value.name);
     const auto labels = static_cast<uint64_t>(Largest(spec(), i) + 1);
@@ -83,8 +82,8 @@ HostTensors OwnForward::RandomInputs(uint64_t seed) const {
       if (tensor.dtype == DType::kI32) {
         tensor.as<int32_t>()[e] = static_cast<int32_t>(bits.v[0] * labels >> 32);
       } else {
-        tensor.as<float>()[e] = normalized ? UniformFloat(bits.v[0])
-                                           : static_cast<float>(Normals(bits).first);
+        tensor.as<float>()[e] =
+            normalized ? UniformFloat(bits.v[0]) : static_cast<float>(Normals(bits).first);
       }
     }
   }
@@ -118,9 +117,8 @@ absl::StatusOr<HostTensors> OwnForward::Run(const HostTensors& inputs) {
   }
   buffer_->Set({}, {});
   RETURN_IF_ERROR(buffer_->Upload(*stream_));
-  RETURN_IF_ERROR(net().Forward(*stream_, [](Stream&, absl::string_view, Tensor) {
-    return absl::OkStatus();
-  }));
+  RETURN_IF_ERROR(
+      net().Forward(*stream_, [](Stream&, absl::string_view, Tensor) { return absl::OkStatus(); }));
   RETURN_IF_ERROR(buffer_->Download(*stream_));
   RETURN_IF_ERROR(stream_->Synchronize());
   HostTensors outputs;
@@ -131,8 +129,8 @@ absl::StatusOr<HostTensors> OwnForward::Run(const HostTensors& inputs) {
     const NetValue& value = spec().values[record->inputs[0]];
     const Tensor records =
         buffer_->records(static_cast<int>(record - spec().nodes.begin()));  // by sample
-    const Tensor to = outputs.Add(NameInModel(prediction), ShapeInModel(source_, value),
-                                  DType::kF32);
+    const Tensor to =
+        outputs.Add(NameInModel(prediction), ShapeInModel(source_, value), DType::kF32);
     const int64_t outer = value.shape.elements(0, value.batch_axis);
     const int64_t inner = value.shape.elements(value.batch_axis + 1, value.shape.rank());
     const int64_t samples = value.shape[value.batch_axis];

@@ -11,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/own_library.h"
-#include "engine/training/onnx/graph_writer.h"
 #include "engine/training/onnx/opencv/opencv_dnn.h"
 
 namespace gyre {
@@ -21,12 +20,35 @@ constexpr char kLibrary[] = "libgyre_opencv_dnn.so";
 
 // The operators that OpenCV 4.6 computes right, in the forms that Gyre writes.
 const std::set<std::string>& ReadByOpenCv() {
-  static const std::set<std::string> read = {
-      "Add",      "AveragePool", "BatchNormalization", "Concat",        "Conv",    "Div",
-      "Erf",      "Flatten",     "Gemm",               "GlobalAveragePool", "GlobalMaxPool",
-      "GRU",      "Identity",    "LeakyRelu",          "LRN",           "LSTM",    "MatMul",
-      "MaxPool",  "Mul",         "Relu",               "Reshape",       "Sigmoid", "Slice",
-      "Softmax",  "Squeeze",     "Sub",                "Tanh",          "Transpose", "Unsqueeze"};
+  static const std::set<std::string> read = {"Add",
+                                             "AveragePool",
+                                             "BatchNormalization",
+                                             "Concat",
+                                             "Conv",
+                                             "Div",
+                                             "Erf",
+                                             "Flatten",
+                                             "Gemm",
+                                             "GlobalAveragePool",
+                                             "GlobalMaxPool",
+                                             "GRU",
+                                             "Identity",
+                                             "LeakyRelu",
+                                             "LRN",
+                                             "LSTM",
+                                             "MatMul",
+                                             "MaxPool",
+                                             "Mul",
+                                             "Relu",
+                                             "Reshape",
+                                             "Sigmoid",
+                                             "Slice",
+                                             "Softmax",
+                                             "Squeeze",
+                                             "Sub",
+                                             "Tanh",
+                                             "Transpose",
+                                             "Unsqueeze"};
   return read;
 }
 
@@ -35,8 +57,8 @@ absl::StatusOr<DnnForwardFunction*> OpenLibrary() {
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* const forward = handle == nullptr ? nullptr : dlsym(handle, kDnnForward);
   if (forward != nullptr) return reinterpret_cast<DnnForwardFunction*>(forward);
-  return absl::UnavailableError(absl::StrCat("--verify needs ", path, ", which does not load: ",
-                                             dlerror(),
+  return absl::UnavailableError(absl::StrCat("--verify needs ", path,
+                                             ", which does not load: ", dlerror(),
                                              "; run tools/setup, or apt-get install "
                                              "libopencv-dnn406"));
 }
@@ -44,25 +66,6 @@ absl::StatusOr<DnnForwardFunction*> OpenLibrary() {
 absl::StatusOr<DnnForwardFunction*> LoadOpenCv() {
   static const absl::StatusOr<DnnForwardFunction*> library = OpenLibrary();
   return library;
-}
-
-// The model as OpenCV reads it, for a number of samples.  A GRU must have its first state, as a
-// constant.
-std::string ForOpenCv(const onnx::ModelProto& model, int64_t samples) {
-  constexpr int kFirstState = 5;
-  onnx::ModelProto changed = model;
-  onnx::GraphProto& graph = *changed.mutable_graph();
-  for (onnx::NodeProto& node : *graph.mutable_node()) {
-    if (node.op_type() != "GRU" || node.input_size() > kFirstState) continue;
-    const auto weight = std::ranges::find(graph.initializer(), node.input(2), &onnx::TensorProto::name);
-    while (node.input_size() < kFirstState) node.add_input("");
-    node.add_input(node.name() + "/zeros");
-    const std::vector<int64_t> dims = {weight->dims(0), samples, weight->dims(2)};
-    onnx::TensorProto& zeros = *graph.add_initializer();
-    zeros.set_name(node.input(kFirstState));
-    SetConstant(dims, std::vector<float>(static_cast<size_t>(dims[0] * dims[1] * dims[2])), zeros);
-  }
-  return changed.SerializeAsString();
 }
 
 struct Comparison {
@@ -76,8 +79,9 @@ struct Comparison {
     int64_t count = 1;
     for (int axis = 0; axis < rank; ++axis) count *= dims[axis];
     if (count != own.tensor.elements()) {
-      error = absl::StrCat("output \"", own.name, "\": expected ", own.tensor.shape.ToString(),
-                           ", got [", absl::StrJoin(std::vector<int>(dims, dims + rank), ", "), "]");
+      error =
+          absl::StrCat("output \"", own.name, "\": expected ", own.tensor.shape.ToString(),
+                       ", got [", absl::StrJoin(std::vector<int>(dims, dims + rank), ", "), "]");
       return;
     }
     double largest = 0, difference = 0;
@@ -101,8 +105,8 @@ std::string BeyondOpenCv(const onnx::ModelProto& model) {
   std::set<std::string> told;
   for (const onnx::NodeProto& node : model.graph().node()) {
     if (ReadByOpenCv().contains(node.op_type()) || !told.insert(node.op_type()).second) continue;
-    why.push_back(absl::StrCat(node.op_type(), " of \"", node.name().substr(0, node.name().rfind('/')),
-                               "\""));
+    why.push_back(absl::StrCat(node.op_type(), " of \"",
+                               node.name().substr(0, node.name().rfind('/')), "\""));
   }
   return absl::StrJoin(why, ", ");
 }
@@ -130,7 +134,9 @@ absl::StatusOr<double> DifferenceByOpenCv(const onnx::ModelProto& model, const O
   }
   std::vector<const char*> outputs;
   for (const NamedTensor& output : expected.tensors) outputs.push_back(output.name.c_str());
-  const std::string bytes = ForOpenCv(model, samples);
+  onnx::ModelProto fixed = model;
+  FixExtents(*source.net.message, samples, fixed);
+  const std::string bytes = fixed.SerializeAsString();
   Comparison comparison{expected};
   char text[kDnnText];
   const TakeDnnOutput* const take = [](void* taker, const int* d, int rank, const float* elements) {

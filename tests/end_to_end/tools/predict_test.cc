@@ -157,9 +157,10 @@ TEST_F(Predict, ExportsOnnx) {
   EXPECT_THAT(verified.out, HasSubstr("verified by OpenCV for 3 samples: differs by "));
   const std::string model = ReadBytes(folder_ / "net.onnx");
   for (const char* name : {"net.gyre", "net.safetensors"}) {
-    ASSERT_EQ(RunTool("export", {"--weights=" + folder_ / "run", absl::StrCat("--to=", folder_ / name)})
-                  .exit_code,
-              0);
+    ASSERT_EQ(
+        RunTool("export", {"--weights=" + folder_ / "run", absl::StrCat("--to=", folder_ / name)})
+            .exit_code,
+        0);
     ASSERT_EQ(exported(name, {"--images=nchw"}).exit_code, 0);
     EXPECT_EQ(ReadBytes(folder_ / "net.onnx"), model);
   }

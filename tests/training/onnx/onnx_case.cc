@@ -44,8 +44,7 @@ absl::StatusOr<std::unique_ptr<OnnxCase>> MakeOnnxCase(Parsed<NetConfig> net,
                                                        const OnnxOptions& options, uint64_t seed) {
   ParameterSet parameters;
   const auto spec = InferNet(
-      net,
-      {.train = false, .shape = {.local = 2, .global = 2}, .primitives = &CpuPrimitives()},
+      net, {.train = false, .shape = {.local = 2, .global = 2}, .primitives = &CpuPrimitives()},
       parameters);
   RETURN_IF_ERROR(spec.status());
   auto made = std::make_unique<OnnxCase>();

@@ -35,9 +35,9 @@ std::string Setting(const char* name, const std::string& otherwise) {
 
 // Small ones of each kind.  GYRE_ONNX_MODELS=all takes all, which needs 8 GB and minutes.
 TEST(OnnxJudge, Models) {
-  std::vector<std::string> models = {"lenet",      "mlp",       "table",        "fashion_resnet",
-                                     "imdb_lstm",  "gpt_small", "frnn",         "lstm_lm_small",
-                                     "mobilenet_v2"};
+  std::vector<std::string> models = {"lenet",          "mlp",           "table",
+                                     "fashion_resnet", "imdb_lstm",     "gpt_small",
+                                     "frnn",           "lstm_lm_small", "mobilenet_v2"};
   const std::string setting = Setting("GYRE_ONNX_MODELS", "");
   if (setting == "all") {
     models.clear();
@@ -72,11 +72,10 @@ TEST(OnnxJudge, RandomNets) {
     const RandomNet random = MakeRandomNet(static_cast<uint64_t>(i));
     auto net = ParseNetText(random.text, "net.textproto");
     ASSERT_TRUE(net.ok()) << net.status() << "\n" << random.text;
-    auto made = MakeOnnxCase(*std::move(net), {},
-                             {.outputs = random.outputs,
-                              .keep_batch_norm = i % 2 == 0,
-                              .channels_first = i % 3 == 0},
-                             static_cast<uint64_t>(i));
+    auto made = MakeOnnxCase(
+        *std::move(net), {},
+        {.outputs = random.outputs, .keep_batch_norm = i % 2 == 0, .channels_first = i % 3 == 0},
+        static_cast<uint64_t>(i));
     if (absl::IsUnimplemented(made.status())) {
       ++refused;
       continue;

@@ -141,7 +141,7 @@ TEST(OnnxModel, CarriedStatesAreInputsAndOutputs) {
       layer { name: "lstm" input: "steps" lstm { hidden: 3 carry: true } })",
                                {.outputs = {"lstm"}})),
             "the graph steps [N, T, 2], lstm.hidden_l0 [N, 3], lstm.cell_l0 [N, 3] -> lstm [N, T, "
-            "3], lstm.cell_l0.next [N, 3], lstm.hidden_l0.next [N, 3]");
+            "3], lstm.hidden_l0.next [N, 3], lstm.cell_l0.next [N, 3]");
 }
 
 TEST(OnnxModel, NormalizesInputs) {

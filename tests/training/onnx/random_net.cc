@@ -38,6 +38,7 @@ class NetMaker {
     }
     const int64_t layers = Number(2, 9);
     for (int64_t i = 0; i < layers; ++i) AddLayer();
+    if (is_input_) Activation();
     RandomNet net{absl::StrCat("name: \"random\"\n", inputs_, layers_), {last_}};
     if (Number(0, 2) == 0 && !others_.empty()) net.outputs.push_back(Pick(others_));
     std::erase(net.outputs, "");
@@ -56,8 +57,8 @@ class NetMaker {
   }
 
   void Begin(const std::string& name, const Dims& dims) {
-    inputs_ = absl::StrCat("input { name: \"", name, "\" dims: [", absl::StrJoin(dims, ", "),
-                           "] }\n");
+    inputs_ =
+        absl::StrCat("input { name: \"", name, "\" dims: [", absl::StrJoin(dims, ", "), "] }\n");
     last_ = name;
     dims_ = dims;
     is_input_ = true;
@@ -183,8 +184,8 @@ class NetMaker {
     const Window h = WindowOf(dims_[0], false), w = WindowOf(dims_[1], false);
     Layer(absl::StrFormat("pool2d { kind: %s kernel: [%d, %d] stride: [%d, %d] padding: [%d, %d, "
                           "%d, %d] }",
-                          kind, h.kernel, w.kernel, h.stride, w.stride, h.before, h.after,
-                          w.before, w.after),
+                          kind, h.kernel, w.kernel, h.stride, w.stride, h.before, h.after, w.before,
+                          w.after),
           {h.extent, w.extent, dims_[2]});
   }
 
@@ -227,8 +228,7 @@ class NetMaker {
             absl::StrCat(before, "\", \"", last_, Flip() ? absl::StrCat("\", \"", one) : ""));
       return;
     }
-    Layer("concat {}", WithLast(dims.back() + dims_.back()),
-          absl::StrCat(before, "\", \"", last_));
+    Layer("concat {}", WithLast(dims.back() + dims_.back()), absl::StrCat(before, "\", \"", last_));
   }
 
   void Cut() {
@@ -244,8 +244,8 @@ class NetMaker {
     Dims dims = dims_;
     if (Flip() && begin > 0) {
       const int64_t rest = dims_[at] - begin;
-      const std::string name = Layer(
-          absl::StrCat("split { axis: ", axis, " sizes: [", begin, ", ", rest, "] }"), dims);
+      const std::string name =
+          Layer(absl::StrCat("split { axis: ", axis, " sizes: [", begin, ", ", rest, "] }"), dims);
       dims_ = dims;
       dims_[at] = begin;
       if (Flip()) {
@@ -339,7 +339,8 @@ class NetMaker {
     if (batch_axis_ > 1) return;
     const int64_t heads = Number(1, 3), columns = heads * Number(1, 4), steps = dims_[0];
     const std::string causal = Flip() ? " causal: true" : "";
-    if (Number(0, 2) == 0) Layer(absl::StrCat("positional_embedding { length: ", steps + Number(0, 3), " }"), dims_);
+    if (Number(0, 2) == 0)
+      Layer(absl::StrCat("positional_embedding { length: ", steps + Number(0, 3), " }"), dims_);
     std::string inputs;
     if (Flip()) {
       Layer(absl::StrCat("dense { outputs: ", 3 * columns, " }"), WithLast(3 * columns));

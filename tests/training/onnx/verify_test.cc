@@ -24,27 +24,25 @@ struct Verified {
 
 class VerifyTest : public testing::TestWithParam<Verified> {};
 
-INSTANTIATE_TEST_SUITE_P(
-    , VerifyTest,
-    testing::Values(
-        Verified{"Convolution", kImage, R"(
+INSTANTIATE_TEST_SUITE_P(, VerifyTest,
+                         testing::Values(Verified{"Convolution", kImage, R"(
           layer { name: "a" conv2d { filters: 6 kernel: [3, 2] padding: [1, 0, 0, 2] groups: 2 } }
           layer { name: "b" relu { negative_slope: 0.1 } }
           layer { name: "c" conv2d { filters: 3 kernel: 2 dilation: 2 stride: 2 } }
           layer { name: "d" relu { max: 0.5 } })",
-                 "d"},
-        Verified{"Pooling", kImage, R"(
+                                                  "d"},
+                                         Verified{"Pooling", kImage, R"(
           layer { name: "a" pool2d { kernel: 3 stride: 2 padding: [1, 0, 2, 1] } }
           layer { name: "b" input: "a" pool2d { kind: AVERAGE kernel: 2 stride: 1 padding: [0, 1, 1, 0] } }
           layer { name: "c" pool2d { kind: AVERAGE global: true } })",
-                 "b"},
-        Verified{"Norms", kImage, R"(
+                                                  "b"},
+                                         Verified{"Norms", kImage, R"(
           layer { name: "a" lrn { size: 3 alpha: 0.5 } }
           layer { name: "b" batch_norm {} }
           layer { name: "c" silu {} } layer { name: "d" gelu {} }
           layer { name: "e" gelu { approximate: TANH } } layer { name: "f" tanh {} })",
-                 "f"},
-        Verified{"Classifier", kImage, R"(
+                                                  "f"},
+                                         Verified{"Classifier", kImage, R"(
           layer { name: "a" conv2d { filters: 3 kernel: 2 } }
           layer { name: "b" conv2d { filters: 2 kernel: 1 } }
           layer { name: "c" input: ["a", "b"] concat {} }
@@ -54,27 +52,27 @@ INSTANTIATE_TEST_SUITE_P(
           layer { name: "g" flatten {} } layer { name: "h" dropout {} }
           layer { name: "i" dense { outputs: 5 use_bias: false } } layer { name: "j" sigmoid {} }
           layer { name: "k" dense { outputs: 5 } } layer { name: "l" softmax {} })",
-                 "l"},
-        Verified{"Lines", kSteps, R"(
+                                                  "l"},
+                                         Verified{"Lines", kSteps, R"(
           layer { name: "a" conv1d { filters: 6 kernel: 3 padding: [1, 2] } }
           layer { name: "b" relu {} } layer { name: "c" pool1d { kernel: 2 } }
           layer { name: "d" dense { outputs: 3 } })",
-                 "d"},
-        Verified{"Lstm", kSteps, R"(
+                                                  "d"},
+                                         Verified{"Lstm", kSteps, R"(
           layer { name: "a" lstm { hidden: 5 layers: 2 bidirectional: true } }
           layer { name: "b" dense { outputs: 3 } })",
-                 "b"},
-        Verified{"Gru", kSteps, R"(
+                                                  "b"},
+                                         Verified{"Gru", kSteps, R"(
           layer { name: "a" gru { hidden: 5 bidirectional: true } }
           layer { name: "b" slice { axis: 1 begin: -1 } } layer { name: "c" flatten {} }
           layer { name: "d" dense { outputs: 3 } })",
-                 "d"},
-        Verified{"Attention", kSteps, R"(
+                                                  "d"},
+                                         Verified{"Attention", kSteps, R"(
           layer { name: "a" dense { outputs: 12 } }
           layer { name: "b" attention { heads: 2 causal: true } }
           layer { name: "c" flatten {} } layer { name: "d" dense { outputs: 3 } })",
-                 "d"}),
-    [](const auto& info) { return std::string(info.param.name); });
+                                                  "d"}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 absl::StatusOr<std::unique_ptr<OnnxCase>> Case(const std::string& text,
                                                const OnnxOptions& options) {
@@ -86,10 +84,10 @@ absl::StatusOr<std::unique_ptr<OnnxCase>> Case(const std::string& text,
 TEST_P(VerifyTest, OpenCvAgrees) {
   const Primitives primitives(DeviceKind::kCpu, 1);
   for (const bool channels_first : {false, true}) {
-    const auto made = Case(absl::StrCat(GetParam().input, GetParam().layers),
-                           {.outputs = {GetParam().output},
-                            .keep_batch_norm = channels_first,
-                            .channels_first = channels_first});
+    const auto made =
+        Case(absl::StrCat(GetParam().input, GetParam().layers), {.outputs = {GetParam().output},
+                                                                 .keep_batch_norm = channels_first,
+                                                                 .channels_first = channels_first});
     ASSERT_TRUE(made.ok()) << made.status();
     ASSERT_EQ(BeyondOpenCv((*made)->model), "");
     for (const int64_t samples : {1, 3}) {
