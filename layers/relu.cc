@@ -77,8 +77,8 @@ class Relu : public Layer {
     });
   }
 
-  // y = max - relu(max - relu(x)) instead of Clip, which OpenCV 4.6 reads in the form of opset 10
-  // alone.
+  // Clip is exact, but OpenCV 4.6 reads only that of opset 10.  y - relu(y - max) is exact up to
+  // 2 max, and errs by half a unit of y's last place beyond.
   absl::Status ToOnnx(OnnxWriter& onnx) const override {
     const OnnxForm form = onnx.Form();
     const std::string x = onnx.Input(kX, form);
@@ -87,7 +87,7 @@ class Relu : public Layer {
                         : onnx.Node("LeakyRelu", {x}, {{"alpha", static_cast<float>(slope_)}});
     if (!std::isnan(max_)) {
       const std::string max = onnx.Scalar(static_cast<float>(max_));
-      y = onnx.Node("Sub", {max, onnx.Node("Relu", {onnx.Node("Sub", {max, y})})});
+      y = onnx.Node("Sub", {y, onnx.Node("Relu", {onnx.Node("Sub", {y, max})})});
     }
     onnx.Output(0, y, form);
     return absl::OkStatus();
