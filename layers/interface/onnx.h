@@ -28,8 +28,8 @@ struct OnnxAttribute {
 //   kChannelsFirst  of three axes or more: the last one moved to position 1
 //   kColumnsFirst   [N, channels x pixels], where Gyre has [N, pixels x channels]
 struct OnnxForm {
-  enum Kind : uint8_t { kRows, kChannelsFirst, kColumnsFirst };
-  Kind kind = kRows;
+  enum Axes : uint8_t { kRows, kChannelsFirst, kColumnsFirst };
+  Axes kind = kRows;
   int64_t channels = 0;  // of kColumnsFirst
   friend bool operator==(const OnnxForm&, const OnnxForm&) = default;
 };
