@@ -37,22 +37,24 @@ class [[nodiscard]] Status {
 
 // A named array in the caller's memory: a pointer and the number of elements, or a container such
 // as std::vector.  It must outlive the call.
-class Array : public gyre_array {
+class NamedArray : public gyre_array {
  public:
-  Array(const char* name, const float* data, size_t size) : Array(name, GYRE_F32, data, size, 4) {}
-  Array(const char* name, const int32_t* data, size_t size)
-      : Array(name, GYRE_I32, data, size, 4) {}
-  Array(const char* name, const uint8_t* data, size_t size) : Array(name, GYRE_U8, data, size, 1) {}
+  NamedArray(const char* of, const float* values, size_t size)
+      : NamedArray(of, GYRE_F32, values, size, 4) {}
+  NamedArray(const char* of, const int32_t* values, size_t size)
+      : NamedArray(of, GYRE_I32, values, size, 4) {}
+  NamedArray(const char* of, const uint8_t* values, size_t size)
+      : NamedArray(of, GYRE_U8, values, size, 1) {}
   template <typename Container>
-  Array(const char* name, Container& container)
-      : Array(name, std::data(container), std::size(container)) {}
+  NamedArray(const char* of, Container& container)
+      : NamedArray(of, std::data(container), std::size(container)) {}
   // A temporary would be gone.
   template <typename Container>
-  Array(const char* name, const Container&& container) = delete;
+  NamedArray(const char* of, const Container&& container) = delete;
 
  private:
-  Array(const char* name, int type, const void* data, size_t size, size_t element)
-      : gyre_array{name, type, const_cast<void*>(data), size * element} {}
+  NamedArray(const char* of, int element_type, const void* values, size_t size, size_t element)
+      : gyre_array{of, element_type, const_cast<void*>(values), size * element} {}
 };
 
 // What a net takes or gives.
@@ -90,11 +92,12 @@ class Predictor {
     std::swap(handle_, other.handle_);
     return *this;
   }
-  ~Predictor() { gyre_predictor_close(handle_); }
+  ~Predictor() { Close(); }
+  void Close() { gyre_predictor_close(std::exchange(handle_, nullptr)); }
 
   // Closes what was open.
   Status Open(const std::string& path, const PredictorOptions& options = {}) {
-    gyre_predictor_close(std::exchange(handle_, nullptr));
+    Close();
     gyre_predictor_options c = {};
     c.max_batch = options.max_batch;
     c.threads = options.threads;
@@ -113,12 +116,14 @@ class Predictor {
     return all;
   }
 
-  Status Run(int64_t samples, std::initializer_list<Array> arrays) {
+  Status Run(int64_t samples, std::initializer_list<NamedArray> arrays) {
     return Run(samples, arrays.begin(), arrays.size());
   }
-  Status Run(int64_t samples, const std::vector<Array>& arrays) {
+  Status Run(int64_t samples, const std::vector<NamedArray>& arrays) {
     return Run(samples, arrays.data(), arrays.size());
   }
+
+  Status Reset() { return Status::Of(gyre_predictor_reset(handle_)); }
 
   Status FitPicture(const char* input, const uint8_t* pixels, int64_t height, int64_t width,
                     int64_t channels, uint8_t* to, size_t to_bytes) {
@@ -132,14 +137,15 @@ class Predictor {
   }
 
  private:
-  Status Run(int64_t samples, const Array* arrays, size_t count) {
+  Status Run(int64_t samples, const NamedArray* arrays, size_t count) {
     return Status::Of(gyre_predictor_run(handle_, samples, arrays, count));
   }
 
   gyre_predictor* handle_ = nullptr;
 };
 
-static_assert(sizeof(Array) == sizeof(gyre_array), "arrays of Array are arrays of gyre_array");
+static_assert(sizeof(NamedArray) == sizeof(gyre_array),
+              "arrays of NamedArray are arrays of gyre_array");
 
 // The metrics of a step or a test.
 struct StepMetrics {
@@ -165,11 +171,12 @@ class TrainingRun {
   TrainingRun() = default;
   TrainingRun(const TrainingRun&) = delete;
   TrainingRun& operator=(const TrainingRun&) = delete;
-  ~TrainingRun() { gyre_training_close(handle_); }
+  ~TrainingRun() { Close(); }
+  void Close() { gyre_training_close(std::exchange(handle_, nullptr)); }
 
   // Closes what was open.
   Status Open(const TrainingRunOptions& options) {
-    gyre_training_close(std::exchange(handle_, nullptr));
+    Close();
     on_metrics_ = options.on_metrics;
     gyre_training_options c = {};
     c.trainer_text = TextOrNull(options.trainer_text);
@@ -197,10 +204,10 @@ class TrainingRun {
   int64_t batch() const { return gyre_training_batch(handle_); }
   int64_t steps() const { return gyre_training_steps(handle_); }
 
-  Status Step(std::initializer_list<Array> arrays) {
+  Status Step(std::initializer_list<NamedArray> arrays) {
     return Status::Of(gyre_training_step(handle_, arrays.begin(), arrays.size()));
   }
-  Status Test(int64_t samples, std::initializer_list<Array> arrays) {
+  Status Test(int64_t samples, std::initializer_list<NamedArray> arrays) {
     return Status::Of(gyre_training_test(handle_, samples, arrays.begin(), arrays.size()));
   }
   Status Save() { return Status::Of(gyre_training_save(handle_)); }

@@ -76,7 +76,7 @@ typedef struct gyre_predictor gyre_predictor;
 // All zero is the default.
 typedef struct gyre_predictor_options {
   int64_t max_batch;     // most samples of a call.  0: 1
-  int threads;           // that compute, with the caller.  0: the cores of this process
+  int threads;           // that compute, with the caller.  0: this process's share of the cores
   const char* device;    // "cpu", "cuda" or "sim" (a CPU with bounded memory).  NULL: "cpu"
   size_t device_memory;  // bytes, of cuda and sim.  0: what is free, or 1 GiB
   const char* outputs;   // layers, such as "fc1,fc2".  NULL: what the losses read, as shares
@@ -100,6 +100,10 @@ const gyre_array_info* gyre_predictor_array(const gyre_predictor* predictor, siz
 // samples plans for it.  Later calls allocate nothing.
 int gyre_predictor_run(gyre_predictor* predictor, int64_t samples, const gyre_array* arrays,
                        size_t count);
+
+// Layers that carry rows from batch to batch go on from call to call of the same number of samples.
+// After a reset, or with another number, they begin with zeros.
+int gyre_predictor_reset(gyre_predictor* predictor);
 
 // Both make a picture an input [height, width, 1, 3 or 4] of GYRE_U8, resized and cropped as the
 // run's test data are.  `to` has the bytes of one sample.

@@ -116,6 +116,7 @@ absl::Status RunState::OpenOutputOfLeader(bool test_again) {
                         "from it",
                         options_.out, newest));
   }
+  if (options_.quiet) return absl::OkStatus();
   if (!start_.continues) {
     ASSIGN_OR_RETURN(const std::string kept, KeepEarlierMetrics(options_.out));
     if (!kept.empty()) Say(absl::StrCat("the metrics of an earlier run are now in ", kept));
@@ -346,7 +347,7 @@ std::vector<std::vector<std::string>> RunState::FilesOfRanks() const {
 
 void RunState::Say(const std::string& lines) const {
   if (log_) return log_->Line(lines);
-  if (!leader()) return;
+  if (!leader() || options_.quiet) return;
   std::printf("%s\n", lines.c_str());
   std::fflush(stdout);
 }

@@ -26,6 +26,7 @@ struct TrainingOptions {
   // CudaTuner::Tune.  Calls `prepare`, which prepares the operations of a plan, in one order on all
   // ranks, and measures them for later plans.  Null: nothing is measured.
   std::function<absl::Status(const std::function<absl::Status()>& prepare)> tune = nullptr;
+  bool quiet = false;                       // RunState prints nothing, and keeps no log
   std::optional<Fit> fit = {};              // of the data; nullopt: they are assumed
   const std::atomic<bool>* stop = nullptr;  // set: checkpoint in a few steps, return Cancelled
   std::atomic<bool>* save = nullptr;        // set: checkpoint, clear it and go on

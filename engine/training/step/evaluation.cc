@@ -119,16 +119,18 @@ absl::Status ShareBuffers(const Model& model, Device& device, Stream& stream,
 }  // namespace
 
 absl::Status RunTest(const Model& model, const Dataset& dataset, Device& device, Stream& stream,
-                     ProcessGroup& communication, const TestSink& sink) {
+                     ProcessGroup& communication, const TestSink& sink,
+                     std::optional<int64_t> samples) {
   RETURN_IF_ERROR(model.BringHome(stream));
   // Batches arrive on another stream, in memory that training used.
   RETURN_IF_ERROR(stream.Synchronize());
   RETURN_IF_ERROR(ShareBuffers(model, device, stream, communication));
+  const int64_t all = samples.value_or(model.plan().options.test_samples);
   int64_t position = 0;
   for (size_t n = 0; n < model.test().size(); ++n) {
     const auto& net = model.test()[n];
     const int64_t batch = net->plan().spec.shape.global;
-    const int64_t batches = (model.plan().options.test_samples - position) / batch;
+    const int64_t batches = (all - position) / batch;
     RETURN_IF_ERROR(RunTestOf(*net, model.test_pager(n), position, batches, dataset, device, stream,
                               communication, sink));
     position += batches * batch;
@@ -139,12 +141,14 @@ absl::Status RunTest(const Model& model, const Dataset& dataset, Device& device,
 absl::StatusOr<TestResult> Evaluate(const Model& model, const Dataset& dataset, Device& device,
                                     Stream& stream, ProcessGroup& communication,
                                     const std::function<void(int64_t)>& progress,
-                                    const TestSink& also) {
+                                    const TestSink& also, std::optional<int64_t> samples) {
+  const int64_t all = samples.value_or(model.plan().options.test_samples);
   const NetSpec& spec = model.test().front()->plan().spec;
   TestResult result{.metrics = MetricsOf(spec)};
-  TestRecords records(spec, model.plan().options.test_samples);
-  RETURN_IF_ERROR(
-      RunTest(model, dataset, device, stream, communication, [&](const TestedBatch& tested) {
+  TestRecords records(spec, all);
+  RETURN_IF_ERROR(RunTest(
+      model, dataset, device, stream, communication,
+      [&](const TestedBatch& tested) {
         AddSums(tested.results.metrics().as<double>(), result.metrics);
         for (const Batch::FaultySample& fault : tested.batch.faults) {
           result.faults.push_back(fault.message);
@@ -156,8 +160,9 @@ absl::StatusOr<TestResult> Evaluate(const Model& model, const Dataset& dataset, 
         }
         if (progress) progress(tested.first + net.shape.global);
         return also ? also(tested) : absl::OkStatus();
-      }));
-  int64_t left = model.plan().options.test_samples;
+      },
+      all));
+  int64_t left = all;
   for (const auto& net : model.test()) {
     const int64_t batch = net->plan().spec.shape.global;
     records.EndRun(batch, left / batch);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,15 +37,19 @@ struct TestedBatch {
 using TestSink = std::function<absl::Status(const TestedBatch&)>;
 
 // Runs the model's testing nets over the whole data set, each rank over its share, and calls `sink`
-// with each batch in turn.  Errors: those of layers and the sink.
+// with each batch in turn.  With `samples`: over so many, whole batches of the first net, in place
+// of the plan's.  Errors: those of layers and the sink.
 absl::Status RunTest(const Model& model, const Dataset& dataset, Device& device, Stream& stream,
-                     ProcessGroup& communication, const TestSink& sink);
+                     ProcessGroup& communication, const TestSink& sink,
+                     std::optional<int64_t> samples = {});
 
 // Tests, summed over ranks.  All ranks get the same, but for `faults`.  Calls `progress`, unless
-// null, with the number of samples done, and `also`, unless null, with each batch.
+// null, with the number of samples done, and `also`, unless null, with each batch.  `samples` is
+// RunTest's.
 absl::StatusOr<TestResult> Evaluate(const Model& model, const Dataset& dataset, Device& device,
                                     Stream& stream, ProcessGroup& communication,
                                     const std::function<void(int64_t)>& progress,
-                                    const TestSink& also = nullptr);
+                                    const TestSink& also = nullptr,
+                                    std::optional<int64_t> samples = {});
 
 }  // namespace gyre

@@ -1,0 +1,217 @@
+#include "engine/training/run/fed_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/training/feed/assumed_data.h"
+#include "engine/training/feed/normalization_fit.h"
+#include "engine/training/model/weights.h"
+
+namespace gyre {
+namespace {
+
+// What is of data that Gyre reads.
+absl::Status CheckFed(const Parsed<TrainerConfig>& trainer) {
+  const TrainerConfig& config = *trainer.message;
+  const auto refuse = [&](const google::protobuf::Message& at, const char* field, const char* why) {
+    return absl::InvalidArgumentError(absl::StrCat(trainer.source->Where(at, field), ": ", why));
+  };
+  if (config.data().has_augmentation()) {
+    return refuse(config.data(), "augmentation",
+                  "is of data that Gyre reads, and the program feeds the batches; leave it out");
+  }
+  if (config.data().class_weight() == DataConfig::AUTO) {
+    return refuse(config.data(), "class_weight",
+                  "counts data that Gyre reads, and the program feeds the batches; leave it out");
+  }
+  if (config.data().order() == DataConfig::BALANCED) {
+    return refuse(config.data(), "order",
+                  "BALANCED is of data that Gyre reads, and the program feeds the batches; leave "
+                  "it out");
+  }
+  if (HasAuto(config.data())) {
+    return refuse(config.data(), "normalization",
+                  "auto reads the training samples, and the program feeds the batches; write mean "
+                  "and std");
+  }
+  if (config.has_epochs()) {
+    return refuse(config, "epochs",
+                  "counts data that Gyre reads, and the program feeds the batches; write steps");
+  }
+  if (config.distributed().sync() != DistributedConfig::ALLREDUCE) {
+    return refuse(config.distributed(), "sync",
+                  "a program's ranks have no parameter server; leave it out");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FedRun>> FedRun::Open(const Parsed<TrainerConfig>& trainer,
+                                                     const Parsed<NetConfig>& net, Device& device,
+                                                     const Primitives& primitives,
+                                                     ProcessGroup& communication,
+                                                     TrainingOptions options) {
+  RETURN_IF_ERROR(CheckFed(trainer));
+  ASSIGN_OR_RETURN(RunData data, AssumeData(trainer, net));
+  for (FedInput& fed : data.feed.inputs) fed.pixel_values.clear();  // arrays may be bytes or reals
+  options.quiet = true;
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<RunPlan> plan,
+      RunPlan::Make(trainer, net, std::move(data), device, primitives, communication, options));
+  std::unique_ptr<FedRun> run(
+      new FedRun(std::move(plan), std::move(options), device, communication));
+  ModelPlan& nets = run->plan_->nets;
+  RETURN_IF_ERROR(nets.OpenPages());
+  auto state = std::make_unique<RunState>(run->plan_->config, run->options_, communication);
+  RETURN_IF_ERROR(state->FindStart(nets));
+  ASSIGN_OR_RETURN(run->stream_, device.NewStream());
+  ASSIGN_OR_RETURN(run->model_,
+                   Model::Create(std::move(nets), device, *run->stream_, &communication));
+  RETURN_IF_ERROR(run->Begin(std::move(state)));
+  return run;
+}
+
+FedRun::FedRun(std::unique_ptr<RunPlan> plan, TrainingOptions options, Device& device,
+               ProcessGroup& communication)
+    : plan_(std::move(plan)),
+      options_(std::move(options)),
+      device_(device),
+      communication_(communication),
+      optimizer_(NewOptimizer(plan_->config.optimizer())) {}
+
+absl::Status FedRun::Begin(std::unique_ptr<RunState> state) {
+  training_step_.reset();  // what it has in flight is of another start
+  broken_ = absl::UnknownError("the weights are half read");
+  iterations_ = 0;
+  metrics_.clear();
+  RETURN_IF_ERROR(state->Restore(*model_, *stream_));
+  ASSIGN_OR_RETURN(training_step_,
+                   TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_));
+  if (state->loss_scale) RETURN_IF_ERROR(training_step_->SetLossScale(*state->loss_scale));
+  state_ = std::move(state);  // the one before gives its folder up
+  if (!options_.out.empty()) {
+    RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/false, plan_->length.total_steps()));
+  }
+  broken_ = absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status FedRun::Ready() const {
+  if (broken_.ok()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("load a checkpoint first, because a call has failed: ", broken_.message()));
+}
+
+absl::StatusOr<Tensor> FedRun::Iterate(const Batch& batch, bool update) {
+  const int64_t step = state_->step();
+  std::optional<double> rate;
+  if (update) rate = plan_->length.LearningRate(step, model_->plan().options.shape.workers());
+  RETURN_IF_ERROR(training_step_->Start(batch, step, rate));
+  return training_step_->Finish();
+}
+
+absl::StatusOr<std::optional<std::vector<Metric>>> FedRun::Step(Batch& batch) {
+  RETURN_IF_ERROR(Ready());
+  const RunShape& shape = train_plan().spec.shape;
+  const bool update = iterations_ + 1 == shape.accumulate;
+  const auto [first, count] = ShareOf(shape.global, shape.rank, shape.ranks);
+  batch.first_position = state_->position() + iterations_ * shape.global + first;
+  batch.samples.resize(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) batch.samples[static_cast<size_t>(i)] = i;
+
+  const std::string name = absl::StrCat("step ", state_->step() + 1);
+  const auto fail = [&](const absl::Status& status) {
+    broken_ = Annotate(status, name);
+    return broken_;
+  };
+  const absl::StatusOr<Tensor> finished = Iterate(batch, update);
+  // Bad data are of a rank alone, which does its part of the step, and the others hear of it.
+  const bool of_data = absl::IsInvalidArgument(finished.status());
+  if (!finished.ok() && !of_data) return fail(finished.status());
+  metrics_.resize(static_cast<size_t>(model_->train().metrics().elements()));
+  if (finished.ok()) {
+    std::ranges::transform(metrics_, std::span(finished->as<double>(), metrics_.size()),
+                           metrics_.begin(), std::plus());
+  }
+  ++iterations_;
+  if (!update && communication_.size() == 1) {
+    if (!finished.ok()) return fail(finished.status());
+    return std::nullopt;
+  }
+  std::vector<double> sums = update ? metrics_ : std::vector<double>();
+  sums.push_back(finished.ok() ? 0 : 1);
+  RETURN_IF_ERROR(communication_.Sum("step metrics", sums));
+  if (!finished.ok()) return fail(finished.status());
+  if (sums.back() > 0) return fail(absl::AbortedError("another rank's batch is bad"));
+  if (!update) return std::nullopt;
+
+  iterations_ = 0;
+  metrics_.clear();
+  state_->Advance();
+  if (shape.loss_scale.dynamic()) state_->loss_scale = training_step_->loss_scale();
+  std::vector<Metric> metrics = MetricsOf(train_plan().spec);
+  AddSums(sums.data(), metrics);
+  if (!std::isfinite(TotalLoss(metrics)) && !training_step_->skipped()) {
+    return fail(absl::InternalError(absl::StrCat("the loss is not finite; ", kDivergenceAdvice)));
+  }
+  return metrics;
+}
+
+absl::StatusOr<TestResult> FedRun::Test(const Dataset& dataset, int64_t samples) {
+  RETURN_IF_ERROR(Ready());
+  return Evaluate(*model_, dataset, device_, *stream_, communication_, /*progress=*/nullptr,
+                  /*also=*/nullptr, samples);
+}
+
+absl::Status FedRun::Save() {
+  RETURN_IF_ERROR(Ready());
+  if (options_.out.empty()) {
+    return absl::FailedPreconditionError("the run was opened without `out`, a folder to save to");
+  }
+  if (iterations_ > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%d of the step's %d batches are done; save after the last", iterations_,
+                        train_plan().spec.shape.accumulate));
+  }
+  if (state_->copied_step() == state_->step()) return absl::OkStatus();
+  RETURN_IF_ERROR(state_->Save(*model_, *stream_, /*tell=*/false));
+  return state_->FinishSaving();
+}
+
+absl::Status FedRun::Load(const std::string& path) {
+  TrainingOptions options = options_;
+  options.weights.clear();
+  options.resume = path.empty() ? "latest" : path;
+  if (path.empty() && options_.out.empty()) {
+    return absl::FailedPreconditionError("the run was opened without `out`; name a checkpoint");
+  }
+  auto state = std::make_unique<RunState>(plan_->config, options, communication_);
+  RETURN_IF_ERROR(state->FindStart(model_->plan()));
+  return Begin(std::move(state));
+}
+
+absl::Status FedRun::Export(const std::string& path) {
+  RETURN_IF_ERROR(Ready());
+  Buffer copy;
+  RETURN_IF_ERROR(model_->CopyState(*stream_, copy));
+  return communication_.LeaderDoes("writing weights", [&]() -> absl::Status {
+    Model::UnpackedState state;
+    RETURN_IF_ERROR(model_->UnpackState({copy.data(), copy.bytes()}, state));
+    std::map<std::string, std::string> metadata =
+        MetadataOf({.path = path,
+                    .tensors = TensorFile(),
+                    .texts = {options_.net_text, options_.trainer_text, ""}});
+    metadata["format"] = "gyre";
+    return absl::EndsWith(path, ".npz") ? WriteNpz(path, state.weights.tensors)
+                                        : WriteSafetensors(path, state.weights.tensors, metadata);
+  });
+}
+
+}  // namespace gyre
