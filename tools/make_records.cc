@@ -54,8 +54,8 @@ constexpr char kUsage[] =
     "Each is decoded once: one that is damaged is named, and ends the packing beyond\n"
     "data.max_bad_samples.\n"
     "If interrupted, the same command continues, and keeps whole shards of the same\n"
-    "data: by all names and labels, and by the content of 1,000 pictures. Shards of an\n"
-    "earlier packing in DIR are removed in the end.\n"
+    "data: by all names and labels, and by the content of 1,000 pictures. Shards of\n"
+    "an earlier packing in DIR are removed in the end.\n"
     "Exit codes: 0 done, 1 failed, or a shard is damaged or missing, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {

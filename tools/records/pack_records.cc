@@ -74,16 +74,16 @@ class PackedSample {
 };
 
 // Counts and names the samples that could not be read.  Any thread.
-class Faults {
+class PackFaults {
  public:
-  explicit Faults(int64_t most) : bad_(most) {}
+  explicit PackFaults(int64_t most) : most_(most), bad_(most) {}
 
   // Returns an error where they are too many.
   absl::Status Add(const absl::Status& fault) {
     if (fault.ok()) return absl::OkStatus();
     const std::lock_guard lock(mutex_);
     for (const std::string& text : bad_.New({std::string(fault.message())})) {
-      if (bad_.count() < bad_.most()) {
+      if (bad_.count() < most_) {
         std::fprintf(stderr, "%s\n", Wrapped("warning: ", text + "; packed as it is").c_str());
       }
     }
@@ -92,6 +92,7 @@ class Faults {
   }
 
  private:
+  const int64_t most_;
   std::mutex mutex_;
   BadSamples bad_;
 };
@@ -190,7 +191,7 @@ absl::StatusOr<int64_t> PackRecords(const Dataset& dataset, const RecordSet& set
   std::vector<int64_t> samples;
   for (int64_t i = 0; i < dataset.size(); ++i) samples.push_back(order.At(i));
   std::atomic<int64_t> kept = 0;
-  Faults faults(options.max_bad_samples);
+  PackFaults faults(options.max_bad_samples);
   const auto pack = [&](int64_t number) -> absl::Status {
     const std::string path =
         (std::filesystem::path(options.folder) / ShardName(set, number)).string();

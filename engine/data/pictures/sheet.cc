@@ -64,6 +64,17 @@ class Canvas {
   std::vector<uint8_t> pixels_;
 };
 
+// Moves text [.., width] on white as far right as it goes.
+void MoveRight(std::vector<uint8_t>& text, int64_t width) {
+  int64_t end = 0;  // of the ink
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] < 255) end = std::max(end, static_cast<int64_t>(i) % width + 1);
+  }
+  for (auto row = text.begin(); row != text.end(); row += width) {
+    std::rotate(row, row + end, row + width);
+  }
+}
+
 }  // namespace
 
 int64_t SheetBytesOf(int64_t height, int64_t width) {
@@ -140,8 +151,7 @@ absl::StatusOr<std::string> DrawSquare(const NamedSquare& square) {
   for (int64_t i = 0; i < count; ++i) {
     RETURN_IF_ERROR(draw(square.names[static_cast<size_t>(i)]));
     const int64_t at = first + i * cell + (cell - kLine) / 2;
-    canvas.Put({kLine, kNames, 1, pixels.data()}, at, 0);
-    // Upwards, as far as the square.
+    // Upwards, from the square on.
     for (int64_t y = 0; y < kNames; ++y) {
       for (int64_t x = 0; x < kLine; ++x) {
         turned[static_cast<size_t>(y * kLine + x)] =
@@ -149,6 +159,8 @@ absl::StatusOr<std::string> DrawSquare(const NamedSquare& square) {
       }
     }
     canvas.Put({kNames, kLine, 1, turned.data()}, 0, at);
+    MoveRight(pixels, kNames);
+    canvas.Put({kLine, kNames, 1, pixels.data()}, at, 0);
   }
   RETURN_IF_ERROR(draw(absl::StrCat("rows: ", square.rows)));
   canvas.Put({kLine, kNames, 1, pixels.data()}, 0, 0);

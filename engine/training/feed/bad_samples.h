@@ -23,7 +23,6 @@ class BadSamples {
   // with each epoch, and epochs ascend.
   void Count(int64_t epoch, int64_t samples);
   int64_t count() const { return count_; }  // of the last epoch counted
-  int64_t most() const { return most_; }
   int64_t CountOf(int64_t epoch) const { return epoch == epoch_ ? count_ : 0; }
   // FailedPrecondition, with the first messages, once samples were too many to be counted.
   const absl::Status& status() const { return status_; }
