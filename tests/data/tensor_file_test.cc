@@ -98,7 +98,9 @@ TEST_F(SafetensorsTest, WritesTheFormat) {
   EXPECT_EQ(crc32_of_file, Crc32ByHeader(folder_ / "x").value());
   const std::string checksum = absl::StrFormat(
       "%08x", Crc32(std::string("a U8 [3, 1] 4\nb F32 [] 0\n\0\0\x80\x3f\1\2\3", 32)));
-  std::string header = R"({"__metadata__":{"gyre.crc32":")" + checksum + R"(","k":"v"},)" +
+  std::string header = R"({"__metadata__":{"gyre.crc32":")" + checksum +
+                       R"(","gyre.metadata_crc32":")" + absl::StrFormat("%08x", Crc32("1 k1 v")) +
+                       R"(","k":"v"},)" +
                        R"("a":{"data_offsets":[4,7],"dtype":"U8","shape":[3,1]},)" +
                        R"("b":{"data_offsets":[0,4],"dtype":"F32","shape":[]}})";
   while (header.size() % 8 != 0) header += ' ';
@@ -236,7 +238,7 @@ TEST_F(SafetensorsTest, TheReaderTakesNothingUnexpected) {
   EXPECT_THAT(message(std::string(3000000, '[')), HasSubstr("an array at"));
 }
 
-// Whatever byte changes, in the header or in the data, the tensors are the same or refused.
+// Whatever byte changes, in the header or in the data, tensors and metadata are the same or refused.
 TEST_F(SafetensorsTest, NoChangedByteGoesUnnoticed) {
   RandomTensors tensors(3, 4, kAll);
   ASSERT_TRUE(WriteSafetensors(folder_ / "x", tensors.tensors(), {{"format", "gyre"}}).ok());
@@ -251,6 +253,7 @@ TEST_F(SafetensorsTest, NoChangedByteGoesUnnoticed) {
       const absl::StatusOr<TensorFile> file = TensorFile::Read(folder_ / "y");
       if (file.ok()) {
         ExpectTensors(*file, tensors.tensors());
+        EXPECT_EQ(file->metadata().at("format"), "gyre");
       } else {
         ++refused;
       }
@@ -377,6 +380,55 @@ TEST_F(NpzTest, HoldsOneArrayATensor) {
     ASSERT_TRUE(WriteNpz(folder_ / "y", tensors.Shuffled()).ok());
     EXPECT_EQ(ReadBytes(folder_ / "x"), ReadBytes(folder_ / "y"));
   }
+}
+
+TEST_F(NpzTest, ReadsWhatItWrote) {
+  for (uint64_t seed = 1; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomTensors tensors(seed, 9, kNumpy);
+    ASSERT_TRUE(WriteNpz(folder_ / "x", tensors.tensors()).ok());
+    const absl::StatusOr<TensorFile> file = TensorFile::Read(folder_ / "x");
+    ASSERT_TRUE(file.ok()) << file.status();
+    ExpectTensors(*file, tensors.tensors());
+  }
+  // No byte of the content changes unnoticed: each entry has a checksum.
+  float elements[3] = {1, 2, 3};
+  ASSERT_TRUE(
+      WriteNpz(folder_ / "x", std::vector<NamedTensor>{{"w", {elements, Shape{3}, DType::kF32}}})
+          .ok());
+  std::string bytes = ReadBytes(folder_ / "x");
+  bytes[bytes.find(std::string_view("\0\0\x80\x3f", 4)) + 2] ^= 1;
+  EXPECT_THAT(Broken(bytes), HasSubstr("CRC"));
+}
+
+TEST_F(NpzTest, OtherArchivesAndPicklesAreTold) {
+  const auto refusal = [&](const std::string& name) {
+    const absl::Status status = TensorFile::Read(folder_ / name).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
+  };
+  const auto zip = [&](const std::string& name, const std::string& entry, const std::string& text) {
+    zip_t* const archive = zip_open((folder_ / name).c_str(), ZIP_CREATE, nullptr);
+    zip_source_t* const source = zip_source_buffer(archive, text.data(), text.size(), 0);
+    zip_file_add(archive, entry.c_str(), source, 0);
+    zip_close(archive);
+  };
+  zip("a.zip", "notes.txt", "text");
+  EXPECT_THAT(refusal("a.zip"), HasSubstr("a.zip: expected an .npz of arrays, but it holds"));
+  zip("a.pt", "model/data.pkl", "\x80\2}q");
+  WriteBytes(folder_ / "b.pth", std::string("\x80\2\x8a\nl\xfc\x9c\x46\xf9 j", 11));
+  for (const std::string name : {"a.pt", "b.pth"}) {
+    EXPECT_THAT(refusal(name), HasSubstr("is a pickle, as PyTorch writes"));
+    EXPECT_THAT(refusal(name), HasSubstr("\n  import numpy, torch\n  numpy.savez(\""));
+  }
+  // What numpy has and tensors have not is told to those who want it.
+  zip("c.npz", "w.npy",
+      std::string("\x93NUMPY\1\0\x3a\0", 10) +
+          "{'descr': '<c8', 'fortran_order': False, 'shape': (0, ), }");
+  const absl::StatusOr<TensorFile> file = TensorFile::Read(folder_ / "c.npz");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_THAT(std::string(file->CheckReadable("w").message()),
+              HasSubstr("its tensor \"w\" is not read: "));
 }
 
 TEST_F(NpzTest, WritesTheFormat) {

@@ -212,7 +212,7 @@ absl::StatusOr<HostArray> ReadArray(const ArrayFile& file) {
   RETURN_IF_ERROR(npy ? ReadNpyHeader(magic, reader) : ReadIdxHeader(magic, reader));
   RETURN_IF_ERROR(ReadElements(reader));
   if (!npy && reader.array.dims.size() == 3) reader.array.dims.push_back(1);
-  RETURN_IF_ERROR(Narrow(reader));
+  if (!file.as_stored) RETURN_IF_ERROR(Narrow(reader));
   return std::move(reader.array);
 }
 

@@ -15,6 +15,7 @@ struct ArrayFile {
   std::string path;
   std::string entry = {};             // of an .npz.  "": the file is no .npz
   int least_rank = 1, most_rank = 6;  // expected ranks
+  bool as_stored = false;             // I64 and F16 stay what they are
 };
 
 struct HostArray {
@@ -25,9 +26,9 @@ struct HostArray {
   const std::byte* data() const { return reinterpret_cast<const std::byte*>(bytes.data()); }
 };
 
-// Reads an array.  IDX and .npy may be gzip, whatever their name.  Converts I64 to I32, F16 to F32,
-// and N,H,W of IDX to N,H,W,1.
-// Errors, naming file and entry: those of ByteSource, and
+// Reads an array.  IDX and .npy may be gzip, whatever their name.  Converts I64 to I32, F16 to F32
+// unless as_stored, and N,H,W of IDX to N,H,W,1. Errors, naming file and entry: those of
+// ByteSource, and
 //   InvalidArgument    unexpected rank or type, or an integer beyond 32 bits
 //   DataLoss           a header that is broken or does not fit the elements
 //   ResourceExhausted  more than the machine's memory

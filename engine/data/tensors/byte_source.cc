@@ -113,21 +113,24 @@ struct CloseEntry {
   void operator()(zip_file_t* entry) const { zip_fclose(entry); }
 };
 
+absl::StatusOr<ZipArchive> OpenArchive(const std::string& path) {
+  RETURN_IF_ERROR(ByteSource::OpenFile(path).status());  // libzip would wait for a pipe
+  int code = 0;
+  ZipArchive archive(zip_open(path.c_str(), ZIP_RDONLY, &code));
+  if (archive != nullptr) return archive;
+  zip_error_t error;
+  zip_error_init_with_code(&error, code);
+  const std::string why = zip_error_strerror(&error);
+  zip_error_fini(&error);
+  return Broken(path, absl::StrCat("no .npz: ", why));
+}
+
 class ZipEntry : public ByteSource {
  public:
   explicit ZipEntry(const std::string& path) : path_(path) {}
 
   absl::Status Open(const std::string& entry) {
-    RETURN_IF_ERROR(OpenFile(path_).status());  // libzip would wait for a pipe
-    int code = 0;
-    archive_.reset(zip_open(path_.c_str(), ZIP_RDONLY, &code));
-    if (archive_ == nullptr) {
-      zip_error_t error;
-      zip_error_init_with_code(&error, code);
-      const std::string why = zip_error_strerror(&error);
-      zip_error_fini(&error);
-      return Broken(path_, absl::StrCat("no .npz: ", why));
-    }
+    ASSIGN_OR_RETURN(archive_, OpenArchive(path_));
     zip_stat_t stat;
     if (zip_stat(archive_.get(), entry.c_str(), 0, &stat) != 0) {
       return absl::NotFoundError(
@@ -179,6 +182,17 @@ class ZipEntry : public ByteSource {
 };
 
 }  // namespace
+
+absl::StatusOr<std::vector<std::string>> ZipEntries(const std::string& path) {
+  ASSIGN_OR_RETURN(const ZipArchive archive, OpenArchive(path));
+  std::vector<std::string> names;
+  const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
+  for (zip_int64_t i = 0; i < count; ++i) {
+    const char* name = zip_get_name(archive.get(), static_cast<zip_uint64_t>(i), 0);
+    names.emplace_back(name == nullptr ? "" : name);
+  }
+  return names;
+}
 
 absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::OpenFile(const std::string& path) {
   ASSIGN_OR_RETURN(FileReader file, FileReader::Open(path));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -26,5 +27,8 @@ class ByteSource {
   // Total bytes, if known before they are read.
   virtual std::optional<uint64_t> size() const = 0;
 };
+
+// The names of a zip archive's entries, in its order.  Errors: DataLoss for no archive.
+absl::StatusOr<std::vector<std::string>> ZipEntries(const std::string& path);
 
 }  // namespace gyre

@@ -1,14 +1,25 @@
-// npz.cc: tensors as numpy arrays in a zip archive.
+// npz.cc: tensors as numpy arrays in a zip archive, and what is no such archive.
 // Source: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, format 1.0.
 
 #include <zip.h>
 
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "engine/data/files/atomic_file.h"
+#include "engine/data/files/file_reader.h"
+#include "engine/data/tensors/array_file.h"
+#include "engine/data/tensors/byte_source.h"
 #include "engine/data/tensors/npy_header.h"
+#include "engine/data/tensors/safetensors_header.h"
 #include "engine/data/tensors/tensor_file.h"
 #include "engine/data/tensors/zip_archive.h"
 #include "engine/runtime/check.h"
@@ -52,6 +63,9 @@ absl::Status AddTensor(const std::string& path, const NamedTensor& tensor,
   return absl::OkStatus();
 }
 
+// Of a tensor in memory.
+uint64_t RoundUp(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
+
 // Builds the archive in memory, where libzip's calls fail for want of memory alone: its own writer
 // to a path syncs nothing.
 absl::StatusOr<Source> BuildArchive(const std::string& path,
@@ -90,6 +104,18 @@ absl::Status CopyTo(const FileSink& sink, zip_source_t* archive) {
 
 }  // namespace
 
+absl::Status RefusePickle(const std::string& path) {
+  std::filesystem::path npz(path);
+  npz.replace_extension(".npz");
+  return absl::InvalidArgumentError(
+      absl::StrCat(path,
+                   ": is a pickle, as PyTorch writes, which only Python reads; convert it there:\n"
+                   "  import numpy, torch\n"
+                   "  numpy.savez(\"",
+                   npz.string(), "\", **{name: t.numpy() for name, t in torch.load(\"", path,
+                   "\", map_location=\"cpu\").items()})"));
+}
+
 absl::Status WriteNpz(const std::string& path, std::span<const NamedTensor> tensors) {
   ASSIGN_OR_RETURN(const std::vector<const NamedTensor*> sorted, SortByName(path, tensors));
   for (const NamedTensor* tensor : sorted) {
@@ -103,6 +129,46 @@ absl::Status WriteNpz(const std::string& path, std::span<const NamedTensor> tens
   ASSIGN_OR_RETURN(const Source archive, BuildArchive(path, sorted));
   return WriteFileAtomically(path,
                              [&](const FileSink& sink) { return CopyTo(sink, archive.get()); });
+}
+
+absl::StatusOr<TensorFile> TensorFile::ReadNpz(const std::string& path) {
+  constexpr absl::string_view kEnding = ".npy", kOfPyTorch = "data.pkl";
+  ASSIGN_OR_RETURN(const std::vector<std::string> entries, ZipEntries(path));
+  TensorFile result;
+  std::vector<std::pair<std::string, HostArray>> arrays;
+  uint64_t bytes = 0;
+  for (const std::string& entry : entries) {
+    if (absl::EndsWith(entry, kOfPyTorch)) return RefusePickle(path);
+    absl::string_view name = entry;
+    if (!absl::ConsumeSuffix(&name, kEnding)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": expected an .npz of arrays, but it holds \"", absl::CHexEscape(entry), "\""));
+    }
+    auto array = ReadArray({.path = path,
+                            .entry = std::string(name),
+                            .least_rank = 0,
+                            .most_rank = Shape::kMaxRank,
+                            .as_stored = true});
+    if (absl::IsInvalidArgument(array.status())) {
+      result.unreadable_.emplace(name, absl::StrCat("is not read: ", array.status().message()));
+      continue;
+    }
+    RETURN_IF_ERROR(array.status());
+    bytes += RoundUp(array->bytes.size());
+    RETURN_IF_ERROR(CheckFitsMemory(path, bytes));
+    arrays.emplace_back(name, *std::move(array));
+  }
+  result.bytes_ = std::make_shared<std::vector<std::byte>>(bytes + 1);
+  std::byte* to = result.bytes_->data();
+  for (auto& [name, array] : arrays) {
+    result.tensors_.push_back(
+        {name, {to, Shape(std::span<const int64_t>(array.dims)), array.dtype}});
+    std::memcpy(to, array.bytes.data(), array.bytes.size());
+    to += RoundUp(array.bytes.size());
+    array.bytes = {};
+  }
+  std::ranges::sort(result.tensors_, {}, &NamedTensor::name);
+  return result;
 }
 
 }  // namespace gyre

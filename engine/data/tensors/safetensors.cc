@@ -24,7 +24,8 @@ static_assert(std::endian::native == std::endian::little, "elements are written 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 constexpr char kChecksum[] = "gyre.crc32";         // the metadata's key
-constexpr size_t kPieceBytes = size_t{1} << 18;    // still in the cache when it is summed
+constexpr char kMetadataChecksum[] = "gyre.metadata_crc32";
+constexpr size_t kPieceBytes = size_t{1} << 18;  // still in the cache when it is summed
 constexpr uint64_t kAlignBytes = 8;  // the widest element: of the data in a file, of each in memory
 
 uint64_t RoundUp(uint64_t bytes) { return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes; }
@@ -41,6 +42,16 @@ uint32_t ChecksumOf(std::vector<SafetensorsEntry> entries, uint32_t data) {
     data_bytes += entry.last - entry.first;
   }
   return JoinCrc32(lines, data, data_bytes);
+}
+
+// Of all other keys and values, each behind its length.
+std::string MetadataChecksumOf(const std::map<std::string, std::string>& metadata) {
+  uint32_t crc = 0;
+  for (const auto& [key, value] : metadata) {
+    if (key == kChecksum || key == kMetadataChecksum) continue;
+    crc = Crc32(absl::StrCat(key.size(), " ", key, value.size(), " ", value), crc);
+  }
+  return absl::StrFormat("%08x", crc);
 }
 
 // The length and the header, padded with spaces so that the data after it is aligned.
@@ -100,8 +111,14 @@ absl::StatusOr<SafetensorsHeader> ReadHeader(FileReader& file, uint32_t* crc32 =
   return ParseSafetensorsHeader(text, rest - length);
 }
 
-// Takes the checksum out of the metadata, if there is one, and compares.
+// Takes the checksums out of the metadata, if there are any, and compares.
 absl::Status Check(SafetensorsHeader& header, uint32_t data) {
+  const auto of_metadata = header.metadata.extract(kMetadataChecksum);
+  if (!of_metadata.empty() && of_metadata.mapped() != MetadataChecksumOf(header.metadata)) {
+    return absl::DataLossError(absl::StrCat("damaged: its metadata have crc32 ",
+                                            MetadataChecksumOf(header.metadata), ", but it states ",
+                                            of_metadata.mapped()));
+  }
   const auto stated = header.metadata.extract(kChecksum);
   if (stated.empty()) return absl::OkStatus();  // of another writer
   const std::string got = absl::StrFormat("%08x", ChecksumOf(header.entries, data));
@@ -128,6 +145,7 @@ absl::Status WriteSafetensors(const std::string& path, std::span<const NamedTens
   uint32_t data = 0;
   const auto header_of = [&] {
     std::map<std::string, std::string> with_checksum = metadata;
+    if (!metadata.empty()) with_checksum[kMetadataChecksum] = MetadataChecksumOf(metadata);
     with_checksum[kChecksum] = absl::StrFormat("%08x", ChecksumOf(entries, data));
     return HeaderOf(path, entries, with_checksum);
   };
@@ -168,6 +186,17 @@ absl::StatusOr<uint32_t> Crc32ByHeader(const std::string& path) {
 
 absl::StatusOr<TensorFile> TensorFile::Read(const std::string& path) {
   ASSIGN_OR_RETURN(FileReader file, FileReader::Open(path));
+  // No length of a header begins like these.
+  char begin[kLengthBytes] = {};
+  uint64_t length = 0;
+  ASSIGN_OR_RETURN(const size_t count, file.Read(begin, kLengthBytes));
+  std::memcpy(&length, begin, kLengthBytes);
+  const std::string_view first(begin, count);
+  if (length > kMaxHeaderBytes && first.starts_with("PK")) return ReadNpz(path);
+  if (length > kMaxHeaderBytes && begin[0] == '\x80' && begin[1] >= 2 && begin[1] <= 5) {
+    return RefusePickle(path);
+  }
+  RETURN_IF_ERROR(file.Seek(0));
   absl::StatusOr<SafetensorsHeader> header = ReadHeader(file);
   if (!header.ok()) return Annotate(header.status(), path);
 

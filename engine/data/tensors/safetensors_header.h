@@ -36,4 +36,7 @@ struct SafetensorsHeader {
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text,
                                                          uint64_t data_bytes);
 
+// For a file that is a pickle: InvalidArgument with the lines of Python that convert it.
+absl::Status RefusePickle(const std::string& path);
+
 }  // namespace gyre

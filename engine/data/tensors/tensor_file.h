@@ -1,5 +1,5 @@
-// tensor_file.h: named tensors on disk, in safetensors (read and written) and npz (written).  Both
-// are little-endian, row-major and canonical, so that the same tensors give the same bytes.
+// tensor_file.h: named tensors on disk, in safetensors and npz, each read and written.  Both are
+// written little-endian, row-major and canonical, so that the same tensors give the same bytes.
 #pragma once
 
 #include <cstdint>
@@ -47,16 +47,18 @@ std::string_view BytesOf(const Tensor& tensor);
 
 class TensorFiles;
 
-// A safetensors file in memory.  Copies share the elements, which live as long as any copy.
+// A safetensors or npz file in memory.  Copies share the elements, which live as long as any copy.
 class TensorFile {
  public:
+  // By the file's first bytes.
   // Errors: NotFound, ResourceExhausted for more than the machine's memory, or DataLoss.  DataLoss
   // names a broken length or header, repeated names, offsets that overlap, overrun, leave gaps or
-  // do not fit the shape, or a differing checksum in the metadata.
+  // do not fit the shape, or a differing checksum of tensors or metadata.  InvalidArgument for a
+  // pickle, as of PyTorch, with how to convert it, and for another zip archive than an npz.
   static absl::StatusOr<TensorFile> Read(const std::string& path);
 
   const std::vector<NamedTensor>& tensors() const { return tensors_; }  // in name order
-  // Without the checksum.
+  // Without the checksums.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const Tensor* Find(std::string_view name) const;  // null if absent
   // Tensors that tensors() lacks, for an unknown dtype or too many extents.  Maps name to reason.
@@ -68,6 +70,8 @@ class TensorFile {
 
  private:
   friend class TensorFiles;
+  static absl::StatusOr<TensorFile> ReadNpz(const std::string& path);
+
   std::shared_ptr<std::vector<std::byte>> bytes_;  // tensors_ point into it, each 8-byte aligned
   std::vector<NamedTensor> tensors_;
   std::map<std::string, std::string, std::less<>> unreadable_;
