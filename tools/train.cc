@@ -37,11 +37,14 @@ ABSL_FLAG(std::string, set, "",
           "PATH=VALUE of a field of the trainer or, as net.PATH, of the net.  Repeatable.");
 ABSL_FLAG(std::string, precision, "",
           "F32, F64, F16 or BF16.  Default: the trainer's, or the net's.");
-ABSL_FLAG(std::string, weights, "",
-          "Initial weights, by name: a run's folder, a checkpoint's, or a safetensors file.");
+ABSL_FLAG(
+    std::string, weights, "",
+    "Initial weights, by name: a run's folder, a checkpoint's, or a safetensors or npz file.");
 ABSL_FLAG(std::string, weights_map, "",
           "OLD=NEW,...: renames tensors of --weights, or all under \"OLD.\" or \"OLD-\".  OLD= "
           "leaves them out.  The longest OLD counts.");
+ABSL_FLAG(bool, weights_partial, false,
+          "Take --weights that have less than half of the net's tensors.");
 ABSL_FLAG(std::string, out, "",
           "Folder for metrics.jsonl and checkpoints/.  Default: runs/NET-TIME.");
 ABSL_FLAG(std::string, resume, "",
@@ -139,7 +142,7 @@ constexpr char kUsage[] =
     "of Ctrl-C.";
 
 const std::vector<FlagGroup> kGroups = {
-    {"Data and net", {"trainer", "set", "precision", "weights", "weights_map"}},
+    {"Data and net", {"trainer", "set", "precision", "weights", "weights_map", "weights_partial"}},
     {"Output and resuming", {"out", "resume", "checkpoint_every"}},
     {"Length", {"epochs", "steps", "batch", "seed"}},
     {"Devices and memory",
@@ -251,6 +254,7 @@ absl::StatusOr<TrainingOptions> OptionsOf(const ConfigFiles& files) {
       .resume = resume,
       .weights = absl::GetFlag(FLAGS_weights),
       .weights_map = absl::GetFlag(FLAGS_weights_map),
+      .weights_partial = absl::GetFlag(FLAGS_weights_partial),
       .net_text = files.net.message->DebugString(),
       .trainer_text = files.trainer.message->DebugString(),
       .trainer_file = std::filesystem::absolute(files.trainer.source->file()).string(),
@@ -313,6 +317,7 @@ std::string CommandOf() {
   const bool named = resume != "" && resume != "latest" && resume != "auto";
   add("resume", named ? "DIR" : resume);
   add_switch("weights", !absl::GetFlag(FLAGS_weights).empty());
+  add_switch("weights_partial", absl::GetFlag(FLAGS_weights_partial));
   add("sync", absl::AsciiStrToLower(absl::GetFlag(FLAGS_sync)));
   add("staleness", absl::GetFlag(FLAGS_staleness));
   add("servers", absl::GetFlag(FLAGS_servers));

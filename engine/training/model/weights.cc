@@ -55,7 +55,7 @@ absl::StatusOr<Weights> ReadWeights(const std::string& where) {
       return absl::NotFoundError(
           absl::StrCat("--weights: ", where,
                        " holds neither checkpoints nor a checkpoint's state.pb; "
-                       "give a run's folder, a checkpoint's folder, or a safetensors file"));
+                       "give a run's folder, a checkpoint's folder, or a safetensors or npz file"));
     }
     ASSIGN_OR_RETURN(Checkpoint checkpoint, LoadCheckpoint(where, CheckpointNeed::kWeights));
     return Of(std::move(checkpoint));

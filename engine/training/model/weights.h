@@ -24,8 +24,8 @@ struct Weights {
   std::vector<std::string> warnings = {};  // for people: newer checkpoints that are damaged
 };
 
-// Reads a safetensors file, a checkpoint's folder, or a run's folder with its newest whole one.
-// Errors: InvalidArgument for an empty `where`, and those of reading.
+// Reads a safetensors or npz file, a checkpoint's folder, or a run's folder with its newest whole
+// one. Errors: InvalidArgument for an empty `where`, and those of reading.
 absl::StatusOr<Weights> ReadWeights(const std::string& where);
 
 // The fit of the same weights, without the tensors of a checkpoint.  {} if `where` cannot be read:

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -111,6 +112,19 @@ absl::StatusOr<std::vector<std::string>> Rename(const std::vector<std::string>& 
   return names;
 }
 
+std::string JsonOf(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 20;
+  nlohmann::json list = nlohmann::json::array();
+  for (const std::string& name : names) {
+    if (list.size() == kMost) {
+      list.push_back(absl::StrCat("... and ", names.size() - kMost, " more"));
+      break;
+    }
+    list.push_back(name);
+  }
+  return list.dump();
+}
+
 // "fc1" of "fc1.weight".
 std::string LayerOf(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
@@ -129,7 +143,7 @@ absl::Status CheckFits(const NamedTensor& named, const std::string& name, const 
 }  // namespace
 
 absl::StatusOr<WeightsMatch> MatchWeights(const TensorFile& file, const std::string& map,
-                                          const ParameterSet& parameters) {
+                                          const ParameterSet& parameters, bool partial) {
   ASSIGN_OR_RETURN(const Renaming renaming, ParseMap(map));
   Wanted expected = WantedBy(parameters);
   const std::vector<std::string> olds = NamesOf(file);
@@ -159,14 +173,24 @@ absl::StatusOr<WeightsMatch> MatchWeights(const TensorFile& file, const std::str
                         "them with %s",
                         Listed(match.unused), Listed(match.initial), kFlag));
   }
+  if (taken.size() < match.initial.size() && !partial) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%d of the net's %d tensors are in it, less than half; it lacks %s, and holds beside these "
+        "%s; rename its tensors with %s, or take these few with --weights_partial",
+        taken.size(), taken.size() + match.initial.size(), Listed(match.initial),
+        match.unused.empty() ? "none" : Listed(match.unused), kFlag));
+  }
   match.tensors = file.With(std::move(taken));
   return match;
 }
 
+absl::Status AnnotateUnlessFlag(const absl::Status& status, const std::string& path) {
+  return absl::StartsWith(status.message(), "--") ? status : Annotate(status, path);
+}
+
 std::string ToString(const WeightsMatch& match) {
   return absl::StrCat("weights matched ", match.tensors.tensors().size(), "\nweights initial ",
-                      nlohmann::json(match.initial).dump(), "\nweights unused ",
-                      nlohmann::json(match.unused).dump());
+                      JsonOf(match.initial), "\nweights unused ", JsonOf(match.unused));
 }
 
 }  // namespace gyre

@@ -50,11 +50,9 @@ absl::Status FindWeights(const TrainingOptions& options, const ModelPlan& plan, 
       !options.fit->contains(kNormalizationFile)) {
     start.warnings.push_back(absl::StrCat(weights.path, ": ", kOtherNormalization));
   }
-  auto match = MatchWeights(weights.tensors, options.weights_map, plan.parameters);
-  if (!match.ok()) {  // what is wrong with the map begins with its flag
-    const bool of_map = absl::StartsWith(match.status().message(), "--");
-    return of_map ? match.status() : Annotate(match.status(), weights.path);
-  }
+  auto match =
+      MatchWeights(weights.tensors, options.weights_map, plan.parameters, options.weights_partial);
+  if (!match.ok()) return AnnotateUnlessFlag(match.status(), weights.path);
   start.weights = *std::move(match);
   return Annotate(CheckFiniteTensors(start.weights->tensors.tensors()), weights.path);
 }
@@ -227,6 +225,9 @@ absl::StatusOr<RunStart> FindStart(const TrainerConfig& config, const TrainingOp
   if (!may_begin && !options.weights.empty()) {
     return absl::InvalidArgumentError(
         "--weights starts a new run and --resume goes on with one that has weights; give one");
+  }
+  if (options.weights.empty() && options.weights_partial) {
+    return absl::InvalidArgumentError("--weights_partial is of --weights; give that, too");
   }
   if (options.weights.empty() && !options.weights_map.empty()) {
     return absl::InvalidArgumentError(

@@ -17,6 +17,7 @@ struct TrainingOptions {
   std::string resume;       // "", "latest", "auto" (latest or a new run), or a checkpoint's folder
   std::string weights;      // "", or initial weights for ReadWeights
   std::string weights_map;  // for MatchWeights
+  bool weights_partial = false;
   std::string net_text, trainer_text;                     // as parsed, for checkpoints
   std::string trainer_file = {};                          // its path, for checkpoints
   std::map<std::string, std::string> choices = {};        // they change bits: threads, ranks, ...

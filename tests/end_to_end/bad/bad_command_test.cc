@@ -262,7 +262,7 @@ const BadInput kOtherTools[] = {
      .tool = "evaluate"},
     {.name = "ExportFromNoCheckpoint",
      .message = "--weights: @ holds neither checkpoints nor a checkpoint's state.pb; give a run's "
-                "folder, a checkpoint's folder, or a safetensors file",
+                "folder, a checkpoint's folder, or a safetensors or npz file",
      .arguments = {"--weights=@", "--to=@/a.npz"},
      .tool = "export"},
     {.name = "ExportToNowhere",

@@ -47,7 +47,7 @@ TensorFile File(const std::vector<std::string>& names, DType dtype = DType::kF32
 // "conv.bias<conv.bias head.weight<fc.weight" and the report; or the error.
 std::string Summary(const TensorFile& file, const std::string& map,
                     const std::vector<std::string>& layers = {"conv", "head"}) {
-  const auto match = MatchWeights(file, map, Net(layers));
+  const auto match = MatchWeights(file, map, Net(layers), /*partial=*/true);
   if (!match.ok()) return std::string(match.status().message());
   std::string summary;
   for (const NamedTensor& taken : match->tensors.tensors()) {
@@ -103,6 +103,23 @@ TEST(WeightsMatch, ATensorThatCannotBeReadIsUnused) {
   EXPECT_EQ(Summary(file, "a.mask=head.bias"),
             "its tensor \"a.mask\" has the unknown dtype \"BOOL\"; leave it out with "
             "--weights_map=a.mask=");
+}
+
+TEST(WeightsMatch, LessThanHalfIsRefusedUnlessAskedFor) {
+  const std::vector<std::string> layers = {"conv", "head"};
+  const TensorFile two = File({"conv.bias", "conv.weight", "fc.bias"});
+  EXPECT_TRUE(MatchWeights(two, "", Net(layers)).ok());
+  const absl::Status one = MatchWeights(two, "conv.bias=", Net(layers)).status();
+  EXPECT_EQ(one.message(),
+            "1 of the net's 4 tensors are in it, less than half; it lacks conv.bias, head.bias, "
+            "head.weight, and holds beside these conv.bias, fc.bias; rename its tensors with "
+            "--weights_map, or take these few with --weights_partial");
+}
+
+TEST(WeightsMatch, LongListsAreCut) {
+  WeightsMatch match;
+  for (int i = 0; i < 22; ++i) match.unused.push_back(absl::StrCat("n", i));
+  EXPECT_TRUE(ToString(match).ends_with("\"n18\",\"n19\",\"... and 2 more\"]")) << ToString(match);
 }
 
 TEST(WeightsMatch, RenamesBlocks) {
