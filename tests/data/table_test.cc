@@ -128,7 +128,10 @@ TEST_F(Table, TextsAreLastWords) {
   EXPECT_THAT(data->lengths(), ElementsAre(3, 1, 0));
   EXPECT_THAT(data->notes(),
               testing::Contains("1 texts have more than 3 words: their last 3 are kept"));
-  EXPECT_EQ(All<int32_t>(**Open(config, false, data->fit()), "say"), (Ints{1, 0, 0}));
+  const auto test = *Open(config, false, data->fit());
+  EXPECT_EQ(All<int32_t>(*test, "say"), (Ints{1, 0, 0}));
+  EXPECT_THAT(test->notes(),
+              ElementsAre(HasSubstr("2 of 3 words of texts are not in the vocabulary, such as ")));
   Write("t.csv", "a,b\nx y,z\n");
   const auto two = *Open(Data("text: ['a', 'b'] length: 2"));
   EXPECT_EQ(All<int32_t>(*two, "a_length"), Ints{2});

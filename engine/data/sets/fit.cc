@@ -51,6 +51,11 @@ std::string ExactText(double number) {
   return {text, std::to_chars(text, text + sizeof(text), number).ptr};
 }
 
+std::string ExactText(float number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof(text), number).ptr};
+}
+
 std::string DifferenceOf(const Fit& expected, const Fit& got) {
   for (const auto& [name, text] : expected) {
     const auto same = got.find(name);

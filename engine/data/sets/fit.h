@@ -19,6 +19,7 @@ std::string NameOfClass(int64_t number, const std::vector<std::string>& names);
 
 // The shortest text that reads back as the same number.
 std::string ExactText(double number);
+std::string ExactText(float number);
 
 // The first text of `expected` that `got` lacks or has otherwise, for people, or "".  `got` may
 // have more texts.

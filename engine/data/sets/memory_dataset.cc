@@ -1,5 +1,8 @@
 #include "engine/data/sets/memory_dataset.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -26,6 +29,19 @@ absl::Status MemoryDataset::Add(const std::string& input, const std::string& nam
       {.input = input, .file = name, .shape = Shape(sample), .dtype = array.dtype, .reset = reset});
   contents_.push_back(std::move(array));
   return absl::OkStatus();
+}
+
+void MemoryDataset::SetFiles(std::vector<std::string> files, std::vector<int64_t> samples) {
+  files_ = std::move(files);
+  ends_ = std::move(samples);
+  std::partial_sum(ends_.begin(), ends_.end(), ends_.begin());
+}
+
+std::string MemoryDataset::Describe(int64_t index) const {
+  const auto end = std::ranges::upper_bound(ends_, index);
+  if (end == ends_.end()) return Dataset::Describe(index);
+  return absl::StrCat(files_[static_cast<size_t>(end - ends_.begin())], ": sample ",
+                      index - (end == ends_.begin() ? 0 : end[-1]));
 }
 
 absl::StatusOr<Tensor> MemoryDataset::Read(int64_t index, size_t array, SampleMemory&,

@@ -19,6 +19,8 @@ class MemoryDataset : public Dataset {
   // The last sample of each array is the blank one.  These sequences are the others.
   void SetSequences(std::vector<int64_t> samples) { sequences_ = std::move(samples); }
   void SetLengths(std::vector<int32_t> lengths) { lengths_ = std::move(lengths); }
+  // The samples are those of these files, one after another.
+  void SetFiles(std::vector<std::string> files, std::vector<int64_t> samples);
   void SetGroups(std::vector<int64_t> groups) { groups_ = std::move(groups); }
   void SetFit(Fit fit) { fit_ = std::move(fit); }
   // Sets the text about content that is left out, or "".
@@ -34,6 +36,7 @@ class MemoryDataset : public Dataset {
   std::span<const int32_t> lengths() const override { return lengths_; }
   std::span<const int64_t> groups() const override { return groups_; }
   Fit fit() const override { return fit_; }
+  std::string Describe(int64_t index) const override;
   const std::vector<std::string>& notes() const override { return notes_; }
 
  private:
@@ -42,6 +45,8 @@ class MemoryDataset : public Dataset {
   std::vector<HostArray> contents_;
   std::vector<int64_t> sequences_;
   std::vector<int32_t> lengths_;
+  std::vector<std::string> files_;  // empty: that of the first array
+  std::vector<int64_t> ends_;       // of the files' samples
   std::vector<int64_t> groups_;
   Fit fit_;
   std::vector<std::string> notes_;

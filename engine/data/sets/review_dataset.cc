@@ -162,12 +162,16 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenReviews(const SeriesSource& source)
   HostArray text = NewArray<int32_t>(count, {length}), lengths = NewArray<int32_t>(count, {}),
             labels = lengths;
   std::vector<int32_t> words;
-  int64_t cut = 0;
+  int64_t cut = 0, all = 0, unknown = 0;
+  std::string unknown_word;  // the first
   for (int64_t i = 0; i < count; ++i) {
     const Review& review = reviews[static_cast<size_t>(i)];
     words.clear();
-    RETURN_IF_ERROR(ReadWords(
-        review, kind, [&](std::string_view word) { words.push_back(vocabulary.Number(word)); }));
+    RETURN_IF_ERROR(ReadWords(review, kind, [&](std::string_view word) {
+      words.push_back(vocabulary.Number(word));
+      ++all;
+      if (words.back() == 0 && unknown++ == 0) unknown_word = word;
+    }));
     const int64_t kept = std::min(length, static_cast<int64_t>(words.size()));
     cut += kept < static_cast<int64_t>(words.size()) ? 1 : 0;
     std::copy(words.end() - kept, words.end(), ElementsOf<int32_t>(text) + i * length);
@@ -189,6 +193,11 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenReviews(const SeriesSource& source)
   if (labelled) RETURN_IF_ERROR(dataset->Add(kLabel, name, std::move(labels)));
   dataset->SetFit({{kVocabularyFile, std::move(fit)}});
   dataset->AddNote(read.left_out);
+  if (unknown > 0 && !labelled) {
+    dataset->AddNote(
+        absl::StrFormat("%d of %d words of %s are not in the vocabulary, such as \"%s\"", unknown,
+                        all, name, unknown_word));
+  }
   if (cut > 0) {
     dataset->AddNote(
         absl::StrFormat("%d of the %d texts of %s have more than %d words: their last "

@@ -178,8 +178,9 @@ absl::Status AddRows(TableRows& rows, const TableUse& use, MemoryDataset& datase
       const int32_t* lengths = ElementsOf<int32_t>(array.rows);
       dataset.SetLengths({lengths, lengths + array.rows.dims[0]});
     }
-    RETURN_IF_ERROR(dataset.Add(array.input, use.file, std::move(array.rows)));
+    RETURN_IF_ERROR(dataset.Add(array.input, use.files[0], std::move(array.rows)));
   }
+  if (sorted) dataset.SetFiles(use.files, std::move(rows.rows_of_files));
   if (!config.has_group() || rows.groups.empty()) return absl::OkStatus();
   std::vector<int64_t> groups;
   for (const int64_t row : order) groups.push_back(rows.groups[static_cast<size_t>(row)]);
@@ -256,10 +257,11 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenTable(const SeriesSource& source) {
                                              .label_dims = label.row,
                                              .weight_input = config.has_weight() ? weight : "",
                                              .places = config.has_window() || source.train,
+                                             .tells_unknown = !source.train,
                                              .wants = wants}));
   auto dataset = std::make_unique<MemoryDataset>();
   const TableUse use{.config = config,
-                     .file = files[0],
+                     .files = files,
                      .train = source.train,
                      .label_of_window = label.of_window,
                      .weight_input = weight};

@@ -40,7 +40,8 @@ class TableReader {
   std::optional<double> number(size_t column) const;
   // The cell as one of its column's words.  A whole number loses its zeros as decimals.
   std::string word(size_t column) const;
-  std::string where() const;  // "file:line", of the row
+  std::string where() const;                 // "file:line", of the row
+  size_t file() const { return next_ - 1; }  // the row's, by number
   // InvalidArgument "file:line: column "name": what".
   absl::Status Error(size_t column, const std::string& what) const;
 

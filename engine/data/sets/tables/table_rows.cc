@@ -215,6 +215,8 @@ class RowFiller {
     }
     if (weights_ != kNowhere) RETURN_IF_ERROR(Weight(reader, column++));
     if (options_.places) RETURN_IF_ERROR(Place(reader, column));
+    rows_.rows_of_files.resize(reader.file() + 1);
+    ++rows_.rows_of_files.back();
     ++row_;
     return absl::OkStatus();
   }
@@ -227,6 +229,10 @@ class RowFiller {
     if (!missing_.empty()) {
       AddNote(absl::StrCat("values that are missing: ", missing_.text(),
                            "; missing: ", TableConfig::Missing_Name(config_.missing())));
+    }
+    if (unknown_words_ > 0 && options_.tells_unknown) {
+      AddNote(absl::StrFormat("%d of %d words of texts are not in the vocabulary, such as %s",
+                              unknown_words_, all_words_, Shown(unknown_word_)));
     }
     if (cut_ > 0) {
       AddNote(absl::StrFormat("%d texts have more than %d words: their last %d are kept", cut_,
@@ -287,9 +293,12 @@ class RowFiller {
   // The last words.
   absl::Status Text(const TableReader& reader, size_t column) {
     std::vector<int32_t> words;
-    RETURN_IF_ERROR(ForEachToken(
-        reader.cell(column), TokenKind::kLowerWords,
-        [&](std::string_view word) { words.push_back(fit_.vocabulary->Number(word)); }));
+    RETURN_IF_ERROR(
+        ForEachToken(reader.cell(column), TokenKind::kLowerWords, [&](std::string_view word) {
+          words.push_back(fit_.vocabulary->Number(word));
+          ++all_words_;
+          if (words.back() == 0 && unknown_words_++ == 0) unknown_word_ = word;
+        }));
     const int64_t all = static_cast<int64_t>(words.size()), length = config_.length();
     const int64_t kept = std::min(length, all);
     cut_ += kept < all ? 1 : 0;
@@ -369,7 +378,8 @@ class RowFiller {
   absl::flat_hash_map<std::string, size_t> groups_;
   TimeReader time_;
   Counts missing_;
-  int64_t cut_ = 0;
+  int64_t cut_ = 0, all_words_ = 0, unknown_words_ = 0;
+  std::string unknown_word_;  // the first
 };
 
 }  // namespace

@@ -27,6 +27,7 @@ struct TableRows {
   std::vector<int64_t> groups;
   std::vector<double> times;
   std::vector<std::string> group_names;  // by number
+  std::vector<int64_t> rows_of_files;    // of each file
   std::vector<std::string> notes;        // for people
 };
 
@@ -37,6 +38,7 @@ struct TableRowsOptions {
   std::vector<int64_t> label_dims = {};  // of a row
   std::string weight_input = {};         // that config.weight feeds.  "": it is not read
   bool places = false;                   // whether to read config.group and config.time
+  bool tells_unknown = false;            // notes words of texts that the vocabulary lacks
   // Whether the array of a net input is of use.
   std::function<bool(const std::string& input)> wants;
 };

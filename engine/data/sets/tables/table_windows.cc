@@ -133,7 +133,8 @@ HostArray WeightsOf(const Windows& windows, const RowArray* of_rows, bool whole)
 }  // namespace
 
 absl::Status AddWindows(TableRows& rows, const TableUse& use, MemoryDataset& dataset) {
-  const auto& [config, file, train, label_of_window, weight_input] = use;
+  const auto& [config, files, train, label_of_window, weight_input] = use;
+  const std::string& file = files[0];  // for messages
   ASSIGN_OR_RETURN(auto series, SeriesOf(rows, file));
   size_t longest = 0;
   for (const std::vector<int64_t>& one : series) longest = std::max(longest, one.size());

@@ -13,7 +13,7 @@ namespace gyre {
 // What a table's samples are made by.
 struct TableUse {
   const TableConfig& config;
-  const std::string& file;  // for messages
+  const std::vector<std::string>& files;  // one or more
   bool train;
   bool label_of_window;      // LabelShape's
   std::string weight_input;  // "": the net takes none
