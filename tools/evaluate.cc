@@ -1,6 +1,9 @@
 // evaluate: a net's metrics over the whole test set.
 
+#include <unistd.h>
+
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -27,9 +30,13 @@ ABSL_FLAG(
     "the texts of its net and trainer.");
 ABSL_FLAG(std::string, trainer, "",
           "In place of --run: text file of the trainer, which names the net and the data.");
-ABSL_FLAG(std::string, weights, "", "With --trainer: as --run, without the texts.");
+ABSL_FLAG(std::string, weights, "",
+          "With --trainer: as --run, without the texts, or an .npz file.");
+ABSL_FLAG(std::string, weights_map, "",
+          "OLD=NEW,...: renames tensors of the weights, or all under \"OLD.\" or \"OLD-\".");
 ABSL_FLAG(std::string, report, "",
-          "Folder to write, of a classifier: classes.csv, confusion.csv and .png, worst.csv.");
+          "Folder to write, of a classifier: classes.csv, confusion.csv and .png, worst.csv.  With "
+          "--json also printed, as \"report\".");
 ABSL_FLAG(std::string, set, "",
           "PATH=VALUE of a field of the trainer or, as net.PATH, of the net.  Repeatable.");
 ABSL_FLAG(std::string, precision, "",
@@ -63,7 +70,7 @@ constexpr char kUsage[] =
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {
-    {"Data and net", {"run", "trainer", "weights", "set", "precision"}},
+    {"Data and net", {"run", "trainer", "weights", "weights_map", "set", "precision"}},
     {"Output", {"report", "json"}},
     {"Devices and memory",
      {"device", "threads", "data_threads", "device_memory", "host_memory", "page_folder"}},
@@ -77,6 +84,20 @@ struct Evaluated {
   std::optional<Prediction> shares = {};  // of a report
 };
 
+// Before the work that it reports.
+absl::Status CheckReportFolder(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  std::error_code ignored;
+  auto there = std::filesystem::absolute(path, ignored);
+  while (!std::filesystem::exists(there, ignored) && there.has_relative_path()) {
+    there = there.parent_path();
+  }
+  const bool folder = std::filesystem::is_directory(there, ignored);
+  return CheckValue(folder && access(there.c_str(), W_OK | X_OK) == 0, "report", path,
+                    absl::StrCat("a folder to write, but ", there.string(),
+                                 folder ? " cannot be written" : " is none"));
+}
+
 absl::StatusOr<Evaluated> Read() {
   std::vector<std::string> overrides = SplitSet(absl::GetFlag(FLAGS_set));
   Spellings spellings;
@@ -84,26 +105,14 @@ absl::StatusOr<Evaluated> Read() {
     overrides.push_back(absl::StrCat("precision=", precision));
     spellings[overrides.back()] = absl::StrCat("--precision=", precision);
   }
-  const std::string run = absl::GetFlag(FLAGS_run), trainer = absl::GetFlag(FLAGS_trainer);
-  const int ranks = absl::GetFlag(FLAGS_ranks);
-  if (!run.empty() && !(trainer.empty() && absl::GetFlag(FLAGS_weights).empty())) {
-    return absl::InvalidArgumentError(
-        "--run has the texts and the weights; leave out --trainer "
-        "and --weights, or --run");
-  }
-  if (run.empty() && trainer.empty()) {
-    return absl::InvalidArgumentError("--run is missing, or --trainer and --weights; see --help");
-  }
-  Evaluated subject;
-  if (run.empty()) {
-    ASSIGN_OR_RETURN(subject.files, ReadFiles(trainer, overrides, /*device=*/"", spellings, ranks));
-    ASSIGN_OR_RETURN(subject.weights, ReadTrained(absl::GetFlag(FLAGS_weights)));
-  } else {
-    ASSIGN_OR_RETURN(subject.weights, ReadTrained(run));
-    const Weights& weights = subject.weights;
-    ASSIGN_OR_RETURN(subject.files,
-                     FilesOfRun(weights.texts, weights.path, overrides, spellings, ranks));
-  }
+  RETURN_IF_ERROR(CheckReportFolder(absl::GetFlag(FLAGS_report)));
+  ASSIGN_OR_RETURN(TrainedFiles trained,
+                   ReadTrainedFiles({.run = absl::GetFlag(FLAGS_run),
+                                     .trainer = absl::GetFlag(FLAGS_trainer),
+                                     .weights = absl::GetFlag(FLAGS_weights),
+                                     .weights_map = absl::GetFlag(FLAGS_weights_map)},
+                                    overrides, spellings, absl::GetFlag(FLAGS_ranks)));
+  Evaluated subject{.files = std::move(trained.files), .weights = std::move(trained.weights)};
   Parsed<NetConfig>& net = subject.files.net;
   ASSIGN_OR_RETURN(const std::vector<FoldedNorm> folded, FoldBatchNorms(net));
   auto tensors = FoldTensors(folded, subject.weights.tensors);
@@ -186,7 +195,7 @@ absl::Status EvaluateFiles(const Evaluated& subject, const PageStorage& pages,
   }
   Reporter reporter(*data.test, config.data().label_input(), weights.fit);
   const PredictionSink count = [&](int64_t sample, std::span<const Tensor> values) {
-    return reporter.Add(sample, values[0]);
+    return values.empty() ? absl::OkStatus() : reporter.Add(sample, values[0]);
   };
   const std::vector<Prediction> wanted(shares ? 1 : 0, shares.value_or(Prediction()));
   ASSIGN_OR_RETURN(
@@ -215,6 +224,9 @@ absl::Status EvaluateFiles(const Evaluated& subject, const PageStorage& pages,
     for (const auto& [name, value] : NamedValues(metrics)) json[name] = value;
     for (const Metric& metric : metrics) {
       if (!metric.undefined.empty()) json[metric.name] = nullptr;
+    }
+    if (reporter.report()) {
+      json["report"] = nlohmann::ordered_json::parse(reporter.report()->Json());
     }
     std::printf("%s\n", json.dump().c_str());
     return absl::OkStatus();

@@ -170,8 +170,8 @@ Tool::Tool(const std::string& tool, const std::vector<std::string>& arguments,
   pid_ = fork();
   GYRE_CHECK(pid_ >= 0);
   if (pid_ == 0) {
-    const int null = open("/dev/null", O_RDONLY);
-    dup2(null, STDIN_FILENO);
+    const int in = open(options.in.empty() ? "/dev/null" : options.in.c_str(), O_RDONLY);
+    dup2(in, STDIN_FILENO);
     dup2(fileno(out_), STDOUT_FILENO);
     dup2(fileno(err_), STDERR_FILENO);
     if (!options.folder.empty() && chdir(options.folder.c_str()) != 0) _exit(127);

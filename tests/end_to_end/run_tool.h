@@ -22,6 +22,7 @@ struct ToolOptions {
   int timeout_s = 120;  // then it is killed, and timed_out is true
   // Where it starts, and under mpirun what follows ":"; "": where the test does.
   std::string folder = {}, other_folder = {};
+  std::string in = {};  // a file as standard input; "": none
 };
 
 struct ToolResult {

@@ -25,7 +25,14 @@ namespace {
 constexpr int kMostRanks = 256;
 constexpr int kMostStallS = 1'000'000;
 
+std::function<void()>& Cleanup() {
+  static auto* const cleanup = new std::function<void()>;
+  return *cleanup;
+}
+
 }  // namespace
+
+void BeforeFailing(std::function<void()> cleanup) { Cleanup() = std::move(cleanup); }
 
 absl::StatusOr<Ranks> JoinRanks(AllreduceChoice allreduce, int ranks, int stall_timeout_s) {
   allreduce.command =
@@ -101,6 +108,7 @@ void Fail(ProcessGroup* communication, const absl::Status& status) {
     std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
   }
   std::fflush(nullptr);
+  if (Cleanup()) Cleanup()();
   if (communication != nullptr && StartedAsRank()) communication->Abort(status, exit_code);
   _exit(exit_code);
 }

@@ -26,6 +26,9 @@ absl::StatusOr<Ranks> JoinRanks(AllreduceChoice allreduce, int ranks = 1,
 absl::Status RunRanks(Ranks ranks, const DeviceFlags& flags,
                       const std::function<absl::Status(ProcessGroup&, const DeviceChoice&)>& body);
 
+// What Fail does before it ends the program, such as to remove a temporary folder.
+void BeforeFailing(std::function<void()> cleanup);
+
 // Prints "error: ..." and ends the job.  Exits with kExitUsage for an InvalidArgument that begins
 // with a flag's name, else with kExitFailed.  Other ranks give rank 0 time to print the same first.
 // Only one of several threads prints.  The rank is named if others may have no error.

@@ -8,6 +8,9 @@
 #include "engine/runtime/check.h"
 #include "engine/runtime/device/device.h"
 #include "engine/runtime/wrapped_text.h"
+#include "engine/training/feed/data_feed.h"
+#include "engine/training/model/weights_match.h"
+#include "engine/training/predict/trained_net.h"
 #include "engine/training/run/gradient_exchange.h"
 
 namespace gyre {
@@ -67,8 +70,8 @@ absl::StatusOr<ConfigFiles> FilesOfRun(const RunTexts& texts, const std::string&
                                        const std::vector<std::string>& overrides,
                                        const Spellings& spellings, int ranks) {
   if (texts.net.empty() || texts.trainer.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": has no texts of a net and its trainer; give --trainer"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": has no texts of a net and its trainer; give --trainer, and this as --weights"));
   }
   const SplitOverrides split = Split(overrides);
   ConfigFiles files;
@@ -81,6 +84,35 @@ absl::StatusOr<ConfigFiles> FilesOfRun(const RunTexts& texts, const std::string&
                    ParseTrainerText(texts.trainer, trainer, split.trainer, spellings));
   ASSIGN_OR_RETURN(files.net, ParseNetText(texts.net, path, split.net, spellings));
   return Checked(std::move(files), /*device=*/"", ranks);
+}
+
+absl::StatusOr<TrainedFiles> ReadTrainedFiles(const TrainedFrom& from,
+                                              const std::vector<std::string>& overrides,
+                                              const Spellings& spellings, int ranks) {
+  if (!from.run.empty() && !(from.trainer.empty() && from.weights.empty())) {
+    return absl::InvalidArgumentError(
+        "--run has the texts and the weights; leave out --trainer and --weights, or --run");
+  }
+  if (from.run.empty() && from.trainer.empty()) {
+    return absl::InvalidArgumentError("--run is missing, or --trainer and --weights; see --help");
+  }
+  TrainedFiles trained;
+  if (from.run.empty()) {
+    ASSIGN_OR_RETURN(trained.files,
+                     ReadFiles(from.trainer, overrides, /*device=*/"", spellings, ranks));
+    ASSIGN_OR_RETURN(trained.weights, ReadTrained(from.weights));
+  } else {
+    ASSIGN_OR_RETURN(trained.weights, ReadTrained(from.run));
+    const Weights& weights = trained.weights;
+    ASSIGN_OR_RETURN(trained.files,
+                     FilesOfRun(weights.texts, weights.path, overrides, spellings, ranks));
+  }
+  if (from.weights_map.empty()) return trained;
+  auto renamed = RenameToNet(trained.files.net, *trained.files.trainer.message,
+                             trained.weights.tensors, from.weights_map);
+  if (!renamed.ok()) return AnnotateUnlessFlag(renamed.status(), trained.weights.path);
+  trained.weights.tensors = *std::move(renamed);
+  return trained;
 }
 
 }  // namespace gyre

@@ -33,4 +33,19 @@ absl::StatusOr<ConfigFiles> FilesOfRun(const RunTexts& texts, const std::string&
                                        const std::vector<std::string>& overrides,
                                        const Spellings& spellings, int ranks);
 
+// Where a trained net is from: `run`, or `trainer` and `weights`.
+struct TrainedFrom {
+  std::string run, trainer, weights;
+  std::string weights_map = {};  // for RenameToNet
+};
+struct TrainedFiles {
+  ConfigFiles files;
+  Weights weights;
+};
+// Reads a net that only infers, with the weights under its names.
+// Errors: those of reading and RenameToNet, and InvalidArgument unless `from` names one of the two.
+absl::StatusOr<TrainedFiles> ReadTrainedFiles(const TrainedFrom& from,
+                                              const std::vector<std::string>& overrides,
+                                              const Spellings& spellings, int ranks);
+
 }  // namespace gyre

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -55,15 +56,75 @@ void ClassReport::Add(const std::string& sample, int64_t label, std::span<const 
   worst_.pop_back();
 }
 
-std::string ClassReport::Text() const {
-  int64_t correct = 0, in_top = 0;
-  for (const ClassCounts& counts : classes_) {
-    correct += counts.correct;
-    in_top += counts.in_top;
+double ClassReport::RightShare() const {
+  int64_t correct = 0;
+  for (const ClassCounts& counts : classes_) correct += counts.correct;
+  return Share(correct, samples_);
+}
+
+double ClassReport::InTopShare() const {
+  int64_t in_top = 0;
+  for (const ClassCounts& counts : classes_) in_top += counts.in_top;
+  return Share(in_top, samples_);
+}
+
+std::vector<size_t> ClassReport::MostConfused(size_t most) const {
+  std::vector<size_t> pairs;
+  for (size_t pair = 0; pair < confusion_.size(); ++pair) {
+    if (pair % (classes_.size() + 1) != 0 && confusion_[pair] > 0) pairs.push_back(pair);
   }
-  std::string text = absl::StrFormat("top-1 %.4f\n", Share(correct, samples_));
+  most = std::min(most, pairs.size());
+  std::ranges::partial_sort(
+      pairs, pairs.begin() + static_cast<std::ptrdiff_t>(most), [this](size_t a, size_t b) {
+        return confusion_[a] != confusion_[b] ? confusion_[a] > confusion_[b] : a < b;
+      });
+  pairs.resize(most);
+  return pairs;
+}
+
+std::vector<ClassReport::Costly> ClassReport::Worst() const {
+  std::vector<Costly> worst = worst_;
+  std::ranges::sort(worst, std::greater(), &Costly::loss);
+  return worst;
+}
+
+std::string ClassReport::Json() const {
+  using Json = nlohmann::ordered_json;
+  constexpr size_t kPairs = 100;
+  Json classes = Json::array(), confused = Json::array(), worst = Json::array();
+  const std::string in_top = absl::StrCat("in_top_", top_);
+  for (const ClassCounts& of : classes_) {
+    classes.push_back({{"class", of.name},
+                       {"samples", of.samples},
+                       {"right", of.correct},
+                       {in_top, of.in_top},
+                       {"predicted", of.predicted}});
+  }
+  for (const size_t pair : MostConfused(kPairs)) {
+    confused.push_back({{"label", classes_[pair / classes_.size()].name},
+                        {"predicted", classes_[pair % classes_.size()].name},
+                        {"samples", confusion_[pair]}});
+  }
+  for (const Costly& of : Worst()) {
+    worst.push_back({{"sample", of.sample},
+                     {"label", classes_[of.label].name},
+                     {"predicted", classes_[of.predicted].name},
+                     {"share_of_label", of.share},
+                     {"loss", of.loss}});  // null where it is infinite
+  }
+  const Json report = {{"top_1", RightShare()},
+                       {absl::StrCat("top_", top_), InTopShare()},
+                       {"classes", classes},
+                       {"confused", confused},
+                       {"worst", worst}};
+  // A path need not be UTF-8.
+  return report.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string ClassReport::Text() const {
+  std::string text = absl::StrFormat("top-1 %.4f\n", RightShare());
   if (static_cast<int>(classes_.size()) > top_) {
-    absl::StrAppendFormat(&text, "top-%d %.4f\n", top_, Share(in_top, samples_));
+    absl::StrAppendFormat(&text, "top-%d %.4f\n", top_, InTopShare());
   }
   constexpr size_t kMost = 20, kWidth = 24;
   std::vector<const ClassCounts*> order;
@@ -83,20 +144,11 @@ std::string ClassReport::Text() const {
     absl::StrAppendFormat(&text, "... and %d classes of which more is right\n",
                           order.size() - kMost);
   }
-  std::vector<size_t> pairs;
-  for (size_t pair = 0; pair < confusion_.size(); ++pair) {
-    if (pair % (classes_.size() + 1) != 0 && confusion_[pair] > 0) pairs.push_back(pair);
-  }
   constexpr size_t kPairs = 5;
-  const size_t told = std::min(kPairs, pairs.size());
-  std::ranges::partial_sort(
-      pairs, pairs.begin() + static_cast<std::ptrdiff_t>(told), [this](size_t a, size_t b) {
-        return confusion_[a] != confusion_[b] ? confusion_[a] > confusion_[b] : a < b;
-      });
-  for (size_t i = 0; i < told; ++i) {
-    const size_t label = pairs[i] / classes_.size(), predicted = pairs[i] % classes_.size();
-    absl::StrAppendFormat(&text, "%d of %s taken for %s\n", confusion_[pairs[i]],
-                          classes_[label].name, classes_[predicted].name);
+  for (const size_t pair : MostConfused(kPairs)) {
+    absl::StrAppendFormat(&text, "%d of %s taken for %s\n", confusion_[pair],
+                          classes_[pair / classes_.size()].name,
+                          classes_[pair % classes_.size()].name);
   }
   return text;
 }
@@ -119,10 +171,8 @@ absl::Status ClassReport::Write(const std::string& folder) const {
     for (size_t c = 0; c < count; ++c) absl::StrAppend(&confusion, ",", confused(label, c));
     confusion += "\n";
   }
-  std::vector<Costly> worst = worst_;
-  std::ranges::sort(worst, std::greater(), &Costly::loss);
   std::string costly = "sample,label,predicted,share_of_label,loss\n";
-  for (const Costly& of : worst) {
+  for (const Costly& of : Worst()) {
     absl::StrAppendFormat(&costly, "%s,%s,%s,%.6g,%.6g\n", CsvCell(of.sample),
                           CsvCell(classes_[of.label].name), CsvCell(classes_[of.predicted].name),
                           of.share, of.loss);

@@ -38,11 +38,19 @@ class ClassReport {
   // For people: shares of samples that are right, a table of at most 20 classes, the least right
   // first, and the pairs that are confused most.
   std::string Text() const;
+  // One JSON object: shares that are right, all classes, the pairs that are confused most, and the
+  // samples that cost the most.
+  std::string Json() const;
   // Writes to a folder, which is made: classes.csv, confusion.csv (a row a label, a column a
   // prediction), confusion.png, and worst.csv (the samples that cost the most, -log of the share).
   absl::Status Write(const std::string& folder) const;
 
  private:
+  double RightShare() const;
+  double InTopShare() const;
+  // At most `most` pairs of a label and another class, those that are confused most first, as
+  // indices of confusion_.
+  std::vector<size_t> MostConfused(size_t most) const;
   struct Costly {
     double loss;
     std::string sample;
@@ -50,6 +58,7 @@ class ClassReport {
     double share;  // of the label
   };
   static constexpr size_t kWorst = 100;
+  std::vector<Costly> Worst() const;  // the costliest first
 
   std::vector<ClassCounts> classes_;
   std::vector<int64_t> confusion_;

@@ -9,7 +9,8 @@
 namespace gyre {
 namespace {
 
-constexpr double kFaulty = -1;  // in place of a sample that is zeros
+// In place of the number of a sample that is zeros.
+double Faulty(double sample) { return -1 - sample; }
 
 // A batch's rows over all ranks, of which this rank has `own`, from row `first` on.
 absl::Status Join(const Tensor& own, int64_t first, int64_t rows, ProcessGroup& communication,
@@ -43,7 +44,8 @@ TestSink PredictionsTo(std::span<const Prediction> predictions, ProcessGroup& co
     const int64_t count = spec.shape.global, first = tested.batch.first_position - tested.first;
     std::vector<double> own(tested.batch.samples.begin(), tested.batch.samples.end());
     for (const Batch::FaultySample& fault : tested.batch.faults) {
-      own[static_cast<size_t>(fault.sample)] = kFaulty;
+      double& sample = own[static_cast<size_t>(fault.sample)];
+      sample = Faulty(sample);
     }
     RETURN_IF_ERROR(Join({own.data(), Shape({static_cast<int64_t>(own.size())}), DType::kF64},
                          first, count, communication, rows->samples));
@@ -55,11 +57,15 @@ TestSink PredictionsTo(std::span<const Prediction> predictions, ProcessGroup& co
     }
     if (communication.rank() != 0) return absl::OkStatus();
     for (int64_t r = 0; r < count; ++r) {
-      if (rows->samples[r] == kFaulty) continue;
+      const double sample = rows->samples[r];
+      if (sample < 0) {
+        RETURN_IF_ERROR(sink(static_cast<int64_t>(Faulty(sample)), {}));
+        continue;
+      }
       for (size_t i = 0; i < row.size(); ++i) {
         row[i].data = rows->values[i].data() + r * row[i].elements();
       }
-      RETURN_IF_ERROR(sink(static_cast<int64_t>(rows->samples[r]), row));
+      RETURN_IF_ERROR(sink(static_cast<int64_t>(sample), row));
     }
     return absl::OkStatus();
   };

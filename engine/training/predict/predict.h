@@ -15,8 +15,8 @@ namespace gyre {
 // text.
 int RecorderOf(const NetSpec& net, const Prediction& prediction);
 
-// Called for each sample that could be read, in the order of the data, on rank 0 alone.  `values`
-// are F64 [places, columns], a tensor for each prediction, and live until it returns.
+// Called for each sample on rank 0 alone.  `values` are F64 [places, columns], a tensor for each
+// prediction, and live until it returns.  They are empty for a sample that could not be read.
 using PredictionSink = std::function<absl::Status(int64_t sample, std::span<const Tensor> values)>;
 
 // What gives RunTest's batches to `sink`.  `predictions` are of CutToPredict or AddClassShares,

@@ -1,18 +1,13 @@
 #include "engine/training/predict/prediction_writer.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
 #include <cmath>
-#include <cstdio>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "engine/data/files/atomic_file.h"
 #include "engine/data/sets/fit.h"
 #include "engine/data/tensors/csv_cell.h"
 #include "engine/data/tensors/npy_header.h"
@@ -21,13 +16,8 @@
 namespace gyre {
 namespace {
 
-// The shortest text that reads back as the same number of this type.
-std::string ShortText(double value, DType dtype) {
-  char text[32];
-  const auto end = dtype == DType::kF64
-                       ? std::to_chars(text, text + sizeof(text), value)
-                       : std::to_chars(text, text + sizeof(text), static_cast<float>(value));
-  return {text, end.ptr};
+std::string TextOf(double value, DType dtype) {
+  return dtype == DType::kF64 ? ExactText(value) : ExactText(static_cast<float>(value));
 }
 
 std::span<const double> ValuesOf(const Tensor& values) {
@@ -46,38 +36,22 @@ std::vector<size_t> Largest(std::span<const double> values, size_t count) {
   return order;
 }
 
-// What all formats share: where bytes go.
+// What all formats share.
 class Output : public PredictionWriter {
  public:
-  Output(std::string path, PredictionText text, std::span<const Prediction> predictions)
-      : path_(std::move(path)),
+  Output(FileSink sink, PredictionText text, std::span<const Prediction> predictions)
+      : sink_(std::move(sink)),
         text_(std::move(text)),
         predictions_(predictions.begin(), predictions.end()) {}
 
  protected:
-  absl::Status Put(std::string_view bytes) {
-    if (!path_.empty()) {
-      bytes_.append(bytes);
-      return absl::OkStatus();
-    }
-    if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size()) return absl::OkStatus();
-    return absl::ErrnoToStatus(errno, "stdout");
-  }
-  absl::Status Finish() override {
-    if (path_.empty()) {
-      return std::fflush(stdout) == 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "stdout");
-    }
-    return WriteFileAtomically(path_, [this](const FileSink& sink) { return sink(bytes_); });
-  }
-
   std::string ClassName(size_t number) const {
     return NameOfClass(static_cast<int64_t>(number), text_.classes);
   }
 
-  const std::string path_;
+  const FileSink sink_;
   const PredictionText text_;
   const std::vector<Prediction> predictions_;
-  std::string bytes_ = {};  // of a file
 };
 
 class TableWriter : public Output {
@@ -92,7 +66,7 @@ class TableWriter : public Output {
       for (size_t at = 0; at < of.size(); at += row)
         AddRow(predictions_[i], of.subspan(at, row), line);
     }
-    return Put(line + "\n");
+    return sink_(line + "\n");
   }
 
  private:
@@ -123,7 +97,7 @@ class JsonWriter : public Output {
       line[predictions_[i].name] = rows.size() == 1 ? rows[0] : rows;
     }
     // A path need not be UTF-8.
-    return Put(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    return sink_(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
 
  private:
@@ -140,7 +114,7 @@ class JsonWriter : public Output {
   }
   nlohmann::ordered_json Number(double value) const {
     if (!std::isfinite(value)) return nullptr;
-    return nlohmann::ordered_json::parse(ShortText(value, text_.dtype));
+    return nlohmann::ordered_json::parse(TextOf(value, text_.dtype));
   }
 };
 
@@ -148,14 +122,14 @@ class CsvWriter : public Output {
  public:
   using Output::Output;
   absl::Status Write(const std::string& sample, std::span<const Tensor> values) override {
-    if (!std::exchange(begun_, true)) RETURN_IF_ERROR(Put(Header(values)));
+    if (!std::exchange(begun_, true)) RETURN_IF_ERROR(sink_(Header(values)));
     std::string line = CsvCell(sample);
     for (size_t i = 0; i < values.size(); ++i) {
       for (const double value : ValuesOf(values[i])) {
-        absl::StrAppend(&line, ",", ShortText(value, text_.dtype));
+        absl::StrAppend(&line, ",", TextOf(value, text_.dtype));
       }
     }
-    return Put(line + "\n");
+    return sink_(line + "\n");
   }
 
  private:
@@ -183,56 +157,68 @@ class NpyWriter : public Output {
  public:
   using Output::Output;
   absl::Status Write(const std::string&, std::span<const Tensor> values) override {
-    shape_ = values[0].shape;
-    ++samples_;
-    for (const double value : ValuesOf(values[0])) {
-      if (text_.dtype == DType::kF64) {
-        Append(value);
-      } else {
-        Append(static_cast<float>(value));
-      }
+    if (!begun_) {
+      shape_ = values[0].shape;
+      RETURN_IF_ERROR(Begin());
     }
-    return absl::OkStatus();
+    ++samples_;
+    return PutRow(ValuesOf(values[0]));
   }
-  absl::Status Finish() override {
-    const Shape shape =
-        shape_[0] == 1 ? Shape({samples_, shape_[1]}) : Shape({samples_, shape_[0], shape_[1]});
-    bytes_.insert(0, NpyBeginning(shape, text_.dtype == DType::kF64 ? DType::kF64 : DType::kF32));
-    return Output::Finish();
+  absl::Status Skip() override {
+    ++samples_;
+    return begun_ ? PutNan() : absl::OkStatus();
+  }
+  absl::StatusOr<std::string> Finish() override {
+    if (!begun_) RETURN_IF_ERROR(Begin());
+    return Beginning();
   }
 
  private:
+  // The header, and those that were skipped before anything told the shape.
+  absl::Status Begin() {
+    begun_ = true;
+    RETURN_IF_ERROR(sink_(Beginning()));
+    for (int64_t i = 0; i < samples_; ++i) RETURN_IF_ERROR(PutNan());
+    return absl::OkStatus();
+  }
+  // As long for any number of samples, because it is padded.
+  std::string Beginning() const {
+    const Shape shape =
+        shape_[0] == 1 ? Shape({samples_, shape_[1]}) : Shape({samples_, shape_[0], shape_[1]});
+    return NpyBeginning(shape, text_.dtype == DType::kF64 ? DType::kF64 : DType::kF32);
+  }
+  absl::Status PutNan() {
+    return PutRow(std::vector<double>(static_cast<size_t>(shape_.elements()), std::nan("")));
+  }
+  absl::Status PutRow(std::span<const double> row) {
+    if (text_.dtype == DType::kF64) return sink_(BytesOf(row));
+    const std::vector<float> narrow(row.begin(), row.end());
+    return sink_(BytesOf(std::span<const float>(narrow)));
+  }
   template <typename T>
-  void Append(T value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  static std::string_view BytesOf(std::span<const T> row) {
+    return {reinterpret_cast<const char*>(row.data()), row.size_bytes()};
   }
 
+  bool begun_ = false;
   Shape shape_{1, 0};
   int64_t samples_ = 0;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PredictionWriter>> PredictionWriter::Open(
-    const std::string& path, PredictionText text, std::span<const Prediction> predictions) {
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--out=", path,
-                     ": expected a file, got a device, pipe or folder; leave --out out and send "
-                     "the output there"));
-  }
+absl::StatusOr<std::unique_ptr<PredictionWriter>> PredictionWriter::Create(
+    FileSink sink, PredictionText text, std::span<const Prediction> predictions) {
   switch (text.format) {
     case PredictionFormat::kTable:
-      return std::make_unique<TableWriter>(path, std::move(text), predictions);
+      return std::make_unique<TableWriter>(std::move(sink), std::move(text), predictions);
     case PredictionFormat::kJson:
-      return std::make_unique<JsonWriter>(path, std::move(text), predictions);
+      return std::make_unique<JsonWriter>(std::move(sink), std::move(text), predictions);
     case PredictionFormat::kCsv:
-      return std::make_unique<CsvWriter>(path, std::move(text), predictions);
+      return std::make_unique<CsvWriter>(std::move(sink), std::move(text), predictions);
     case PredictionFormat::kNpy:
       break;
   }
-  if (path.empty()) return absl::InvalidArgumentError("an array goes to a file; give --out");
   if (predictions.size() > 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a .npy holds one output, but there are ", predictions.size(), ": ",
@@ -240,7 +226,7 @@ absl::StatusOr<std::unique_ptr<PredictionWriter>> PredictionWriter::Open(
           absl::StrAppend(names, prediction.name);
         })));
   }
-  return std::make_unique<NpyWriter>(path, std::move(text), predictions);
+  return std::make_unique<NpyWriter>(std::move(sink), std::move(text), predictions);
 }
 
 }  // namespace gyre

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/data/files/atomic_file.h"
 #include "engine/runtime/tensor.h"
 #include "engine/training/predict/prediction_net.h"
 
@@ -29,16 +30,18 @@ struct PredictionText {
 
 class PredictionWriter {
  public:
-  // Writes to `path`, which is whole or absent, or to stdout if it is "".
-  // Errors: InvalidArgument for kNpy with several predictions or on stdout.
-  static absl::StatusOr<std::unique_ptr<PredictionWriter>> Open(
-      const std::string& path, PredictionText text, std::span<const Prediction> predictions);
+  // Errors: InvalidArgument for kNpy with several predictions.
+  static absl::StatusOr<std::unique_ptr<PredictionWriter>> Create(
+      FileSink sink, PredictionText text, std::span<const Prediction> predictions);
   virtual ~PredictionWriter() = default;
 
   // The next sample.  `values` are F64 [places, columns], a tensor for each prediction.
+  // Errors: the sink's, as those below.
   virtual absl::Status Write(const std::string& sample, std::span<const Tensor> values) = 0;
-  // After the last one.  Errors: those of writing.
-  virtual absl::Status Finish() = 0;
+  // A sample that could not be read.  An array has NaN for it, and a text nothing.
+  virtual absl::Status Skip() { return absl::OkStatus(); }
+  // After the last one.  What replaces as many first bytes of what was written, or "".
+  virtual absl::StatusOr<std::string> Finish() { return ""; }
 };
 
 }  // namespace gyre

@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
+#include "engine/training/feed/feed_of.h"
+#include "engine/training/model/weights_match.h"
 
 namespace gyre {
 
@@ -22,17 +24,30 @@ absl::StatusOr<TrainedNet> LoadTrained(const Parsed<NetConfig>& net, const Model
 
 absl::StatusOr<TrainedNet> LoadTrained(const Parsed<NetConfig>& net, const ModelOptions& options,
                                        const TensorFile& tensors, const std::string& path,
-                                       Device& device, ProcessGroup& communication) {
+                                       Device& device, ProcessGroup& communication,
+                                       const std::string& batch_flag) {
   auto trained = LoadTrained(net, options, tensors, path, device);
   if (absl::IsResourceExhausted(trained.status())) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(trained.status().message(), "; lower test_batch, which is ",
-                     options.test_batch, " (--set test_batch=...)"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        trained.status().message(), "; lower ", batch_flag.empty() ? "test_batch" : batch_flag,
+        ", which is ", options.test_batch, batch_flag.empty() ? " (--set test_batch=...)" : ""));
   }
   RETURN_IF_ERROR(trained.status());
   ASSIGN_OR_RETURN(const std::string digest, trained->model->Sha256OfWeights(*trained->stream));
   RETURN_IF_ERROR(communication.CheckEqual("the weights", digest));
   return trained;
+}
+
+absl::StatusOr<TensorFile> RenameToNet(const Parsed<NetConfig>& net, const TrainerConfig& trainer,
+                                       const TensorFile& file, const std::string& map) {
+  ASSIGN_OR_RETURN(const ModelPlan plan,
+                   PlanModel(net, {.train = false,
+                                   .shape = ShapeOf(trainer, *net.message, /*rank=*/0, /*ranks=*/1),
+                                   .test_batch = 1,
+                                   .test_samples = 1,
+                                   .feed = FeedOfBytes(*net.message)}));
+  ASSIGN_OR_RETURN(WeightsMatch match, MatchWeights(file, map, plan.parameters, /*partial=*/true));
+  return std::move(match.tensors);
 }
 
 }  // namespace gyre

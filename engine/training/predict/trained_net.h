@@ -9,6 +9,7 @@
 #include "engine/data/tensors/tensor_file.h"
 #include "engine/training/model/model.h"
 #include "models/schema/parse.h"
+#include "models/schema/trainer.pb.h"
 
 namespace gyre {
 
@@ -26,9 +27,16 @@ absl::StatusOr<TrainedNet> LoadTrained(const Parsed<NetConfig>& net, const Model
                                        Device& device);
 
 // Likewise on all ranks, which have the tensors alike.  communication must outlive the result.
-// Errors: also those of communication.  ResourceExhausted says to lower the test's batch.
+// Errors: also those of communication.  ResourceExhausted says to lower the batch, by
+// `batch_flag`, or else the text's test_batch.
 absl::StatusOr<TrainedNet> LoadTrained(const Parsed<NetConfig>& net, const ModelOptions& options,
                                        const TensorFile& tensors, const std::string& path,
-                                       Device& device, ProcessGroup& communication);
+                                       Device& device, ProcessGroup& communication,
+                                       const std::string& batch_flag = "");
+
+// The tensors of `file` under the names of `net`, which only infers, by `map` of MatchWeights.
+// Errors: those of PlanModel and MatchWeights.
+absl::StatusOr<TensorFile> RenameToNet(const Parsed<NetConfig>& net, const TrainerConfig& trainer,
+                                       const TensorFile& file, const std::string& map);
 
 }  // namespace gyre

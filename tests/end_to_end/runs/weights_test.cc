@@ -101,6 +101,12 @@ TEST_F(Weights, ExportIsDeterministicAndComplete) {
   const std::string npz = ReadBytes(Export("out", "a.npz"));
   EXPECT_EQ(npz, ReadBytes(Export("a.safetensors", "b.npz")));
   EXPECT_THAT(npz, StartsWith("PK"));
+  // Which is read as well, and has no texts.
+  const std::string trainer = "--trainer=" + folder_ / "trainer.textproto";
+  const ToolResult of_npz = RunTool("evaluate", {trainer, "--weights=" + folder_ / "a.npz"});
+  EXPECT_EQ(of_npz.out, folder_.Evaluate(folder_ / "out")) << of_npz.ToString();
+  EXPECT_THAT(Unwrapped(RunTool("evaluate", {"--run=" + folder_ / "a.npz"}).err),
+              HasSubstr("a.npz: has no texts of a net and its trainer; give --trainer"));
   for (const NamedTensor& tensor : file->tensors()) {
     EXPECT_THAT(npz, HasSubstr(tensor.name + ".npy"));
     // Entries are stored: the tensor's very bytes are in the archive.
@@ -114,6 +120,7 @@ TEST_F(Weights, ATensorThatCannotBeReadIsNamed) {
   const std::string path = Export("out", "model.safetensors");
   std::string bytes = ReadBytes(path);
   bytes.replace(bytes.find("gyre.crc32"), 10, "other.name");  // of the bytes that it had
+  bytes.replace(bytes.find("gyre.metadata_crc32"), 19, "other.metadata_name");
   bytes.replace(bytes.find("F32", bytes.find("\"conv1.bias\"")), 3, "I16");
   WriteBytes(path, bytes);
   const std::string what = "\"conv1.bias\" has the unknown dtype \"I16\"\n";
@@ -126,6 +133,7 @@ TEST_F(Weights, ATensorThatCannotBeReadIsNamed) {
 
 // A new last layer over what the run has learnt, of which the convolutions stay as they are.
 TEST_F(Weights, FineTuneAnotherNet) {
+  const std::string said = folder_.Evaluate(folder_ / "out");
   const std::string weights = Export("out", "model.safetensors");
   const std::string frozen =
       "weight { learning_rate_multiplier: 0 } bias { learning_rate_multiplier: 0 }";
@@ -140,6 +148,12 @@ TEST_F(Weights, FineTuneAnotherNet) {
   EXPECT_THAT(tuned.out, HasSubstr("\nweights matched 6\n"
                                    "weights initial [\"head.bias\",\"head.weight\"]\n"
                                    "weights unused [\"scores.bias\",\"scores.weight\"]\n"));
+  // The old net's weights under the new net's names.
+  EXPECT_EQ(
+      RunTool("evaluate", {"--trainer=" + folder_ / "trainer.textproto",
+                           "--weights=" + folder_ / "out", "--weights_map=fc1=hidden,scores=head"})
+          .out,
+      said);
   std::vector<std::string> two_ranks = flags;
   two_ranks.push_back("--ranks=2");
   EXPECT_EQ(folder_.Digest("ranks", two_ranks), folder_.Digest("again", two_ranks));

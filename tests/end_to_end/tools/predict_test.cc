@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "engine/data/pictures/encode.h"
 #include "tests/data/array_bytes.h"
@@ -21,6 +22,7 @@ namespace {
 
 using testing::HasSubstr;
 
+constexpr int64_t kPaged = 1 << 16;  // bytes of a device on which the net pages
 const SyntheticData kData{.samples = 40, .channels = 3};
 
 class Predict : public testing::Test {
@@ -66,14 +68,31 @@ TEST_F(Predict, SaysWhatEvaluateMeasures) {
 
   // The same bits whatever runs it.
   EXPECT_EQ(Said({run, "--format=csv", "--batch=5"}, {.ranks = 3}), csv);
-  std::vector<std::string> on_sim = OnSim(1 << 20, {run, "--format=csv"});
-  EXPECT_EQ(Said(on_sim), csv);
+  EXPECT_EQ(Said({run, "--format=csv", "--batch=1", "--ranks=2"}), csv);
+  for (const std::string ranks : {"--ranks=1", "--ranks=2"}) {
+    for (const int64_t memory : {int64_t{1} << 20, kPaged}) {
+      EXPECT_EQ(Said(OnSim(memory, {run, "--format=csv", "--batch=4", ranks})), csv) << memory;
+      EXPECT_EQ(folder_.Evaluate(folder_ / "run", OnSim(memory, {ranks})), measured) << memory;
+    }
+  }
   ASSERT_EQ(RunTool("export", {absl::StrCat("--weights=", folder_ / "run"),
                                absl::StrCat("--to=", folder_ / "net.gyre")})
                 .exit_code,
             0);
+  ASSERT_EQ(RunTool("export", {absl::StrCat("--weights=", folder_ / "run"),
+                               absl::StrCat("--to=", folder_ / "net.npz")})
+                .exit_code,
+            0);
   std::filesystem::rename(folder_ / "run", folder_ / "gone");
   EXPECT_EQ(Said({absl::StrCat("--run=", folder_ / "net.gyre"), "--format=csv"}), csv);
+  EXPECT_EQ(Said({"--trainer=" + folder_ / "trainer.textproto", "--weights=" + folder_ / "net.npz",
+                  "--format=csv"}),
+            csv);
+  // A changed text is damage.
+  const std::string gyre = ReadBytes(folder_ / "net.gyre");
+  WriteBytes(folder_ / "net.gyre", absl::StrReplaceAll(gyre, {{"base: 0.05", "base: 0.06"}}));
+  EXPECT_THAT(Refused({absl::StrCat("--run=", folder_ / "net.gyre")}),
+              HasSubstr("net.gyre: damaged: its metadata have crc32 "));
 }
 
 TEST_F(Predict, OfPicturesGivenByHand) {
@@ -95,6 +114,51 @@ TEST_F(Predict, OfPicturesGivenByHand) {
   EXPECT_EQ(shares(given[1]), shares(whole[1]));
   EXPECT_EQ(shares(given[2]), shares(whole[2]));
   EXPECT_THAT(given[1], HasSubstr("some/a.png,"));
+}
+
+// One is cut, and one is empty.
+TEST_F(Predict, NamesWhatIsDamagedAndGoesOn) {
+  const std::string pixels = ReadBytes(folder_ / "test-images.idx").substr(20);
+  const size_t bytes = static_cast<size_t>(kData.height * kData.width * 3);
+  std::filesystem::create_directories(folder_ / "some");
+  for (int i = 0; i < 9; ++i) {
+    const auto* first = reinterpret_cast<const uint8_t*>(pixels.data()) + i * bytes;
+    const std::string png = *PngOf({kData.height, kData.width, 3, first});
+    WriteBytes(folder_ / absl::StrCat("some/", i, ".png"), i == 5   ? png.substr(0, png.size() / 2)
+                                                           : i == 7 ? ""
+                                                                    : png);
+  }
+  const std::string run = absl::StrCat("--run=", folder_ / "run");
+  const std::vector<std::string> whole =
+      absl::StrSplit(Said({run, "--format=csv"}), '\n', absl::SkipEmpty());
+  for (const std::string ranks : {"--ranks=1", "--ranks=2"}) {
+    const ToolResult result =
+        RunTool("predict", {run, "--format=csv", "--batch=2", ranks, folder_ / "some"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(Unwrapped(result.err), HasSubstr("warning: " + folder_ / "some/5.png: "));
+    EXPECT_THAT(Unwrapped(result.err), HasSubstr("warning: " + folder_ / "some/7.png: "));
+    EXPECT_THAT(result.err, HasSubstr("error: 2 of 9 samples could not be read; the others "));
+    const std::vector<std::string> lines = absl::StrSplit(result.out, '\n', absl::SkipEmpty());
+    ASSERT_EQ(lines.size(), 8u);
+    EXPECT_EQ(lines[6].substr(lines[6].find(',')), whole[7].substr(whole[7].find(',')));
+    EXPECT_THAT(lines[7], HasSubstr("some/8.png,"));
+  }
+  const ToolResult array =
+      RunTool("predict", {run, "--out=" + folder_ / "a.npy", folder_ / "some"});
+  EXPECT_EQ(array.exit_code, 1);
+  // 64 bytes of header twice, and 9 rows of 10 shares.
+  EXPECT_EQ(ReadBytes(folder_ / "a.npy").size(), 128u + 9 * 10 * sizeof(float));
+}
+
+// In the data's order, although rows of a batch are far apart there.
+TEST_F(Predict, ContiguousRowsAreWrittenInOrder) {
+  const std::string run = absl::StrCat("--run=", folder_ / "run");
+  const std::string csv = Said({run, "--format=csv"});
+  EXPECT_EQ(Said({run, "--format=csv", "--set=data.order=CONTIGUOUS", "--batch=1"}), csv);
+  // 17 samples are 4 rows of 4.
+  const std::string rows = Said({run, "--format=csv", "--set=data.order=CONTIGUOUS", "--batch=4"});
+  EXPECT_EQ(rows, csv.substr(0, rows.size()));
+  EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 17);
 }
 
 // A table's label is in its own unit, and is not needed.  The run's own split by class is read
@@ -134,6 +198,11 @@ TEST_F(Predict, OfTables) {
   for (int i = 0; i < 60; ++i) {
     EXPECT_NEAR(std::stod(lines[i + 1].substr(lines[i + 1].find(',') + 1)), 1000 + 10 * i, 10);
   }
+  WriteBytes(folder_ / "more.csv", "x\n1000\n2000\n");
+  const std::string two =
+      Said({real, folder_ / "unlabelled.csv", folder_ / "more.csv", "--format=csv"});
+  EXPECT_THAT(two, HasSubstr("unlabelled.csv: sample 59,"));
+  EXPECT_THAT(two, HasSubstr("more.csv: sample 1,"));
   const std::string classes =
       train("classes", "name: \"label\" type: LABEL",
             "dense { outputs: 2 } } layer { name: \"loss\" input: [\"out\", \"label\"] "
@@ -170,29 +239,92 @@ TEST_F(Predict, ExportsOnnx) {
   EXPECT_EQ(ReadBytes(folder_ / "net.onnx"), model);
 }
 
+// Each line is answered by itself, with the numbers of the whole window.
+TEST_F(Predict, StreamsStepByStep) {
+  std::string rows = "x,y\n", some = "x\n", lines;
+  for (int i = 0; i < 60; ++i) absl::StrAppend(&rows, i * 7 % 11, ",", i * 7 % 11 + i % 3, "\n");
+  for (int i = 0; i < 6; ++i) {
+    absl::StrAppend(&some, i * 5 % 7, "\n");
+    absl::StrAppend(&lines, i * 5 % 7, "\n");
+  }
+  WriteBytes(folder_ / "rows.csv", rows);
+  WriteBytes(folder_ / "some.csv", some);
+  WriteBytes(folder_ / "lines.txt", lines + "\n" + lines + "x\n");
+  WriteBytes(
+      folder_ / "net.textproto",
+      "name: \"s\" input { name: \"columns\" dims: [6, 1] } input { name: \"label\" dims: [6, "
+      "1] } layer { name: \"lstm\" input: \"columns\" lstm { hidden: 4 } } layer { name: "
+      "\"out\" dense { outputs: 1 } } layer { name: \"loss\" input: [\"out\", \"label\"] "
+      "mean_squared_error {} }");
+  WriteBytes(
+      folder_ / "trainer.textproto",
+      "net: \"net.textproto\" data { train { table { file: \"rows.csv\" column: \"x\" label: "
+      "\"y\" window: 6 } } normalization { input: \"columns\" auto: true } normalization { "
+      "input: \"label\" auto: true } } optimizer { sgd {} } learning_rate { base: 0.1 } "
+      "batch: 5 steps: 9");
+  folder_.Digest("stream");
+  const std::string run = absl::StrCat("--run=", folder_ / "stream");
+  const std::string csv = Said({run, folder_ / "some.csv", "--format=csv"});
+  const std::vector<std::string> whole =
+      absl::StrSplit(csv.substr(csv.find('\n') + 1), absl::ByAnyChar(",\n"), absl::SkipEmpty());
+  ASSERT_EQ(whole.size(), 7u);
+  const ToolResult streamed =
+      RunTool("predict", {run, "--stream", "--format=csv"}, {.in = folder_ / "lines.txt"});
+  EXPECT_EQ(streamed.exit_code, 1);
+  EXPECT_THAT(streamed.err, HasSubstr("standard input:14: expected numbers, got \"x\""));
+  const std::vector<std::string> answers = absl::StrSplit(streamed.out, '\n', absl::SkipEmpty());
+  ASSERT_EQ(answers.size(), 13u);
+  EXPECT_EQ(answers[0], "sample,out");
+  for (size_t i = 1; i < answers.size(); ++i) {
+    const std::pair<std::string, std::string> cells = absl::StrSplit(answers[i], ',');
+    EXPECT_EQ(cells.first, absl::StrCat(i <= 6 ? i : i + 1));  // the line's number
+    EXPECT_NEAR(std::stod(cells.second), std::stod(whole[i <= 6 ? i : i - 6]), 1e-5);
+  }
+  EXPECT_THAT(Refused({run, "--stream", folder_ / "some.csv"}), HasSubstr("leave out files"));
+  EXPECT_THAT(Refused({absl::StrCat("--run=", folder_ / "run"), "--stream"}),
+              HasSubstr("expected dims"));
+}
+
 TEST_F(Predict, Errors) {
   const std::string run = absl::StrCat("--run=", folder_ / "run");
-  EXPECT_THAT(Refused({}), HasSubstr("--run is missing"));
+  EXPECT_THAT(Refused({}), HasSubstr("--run is missing, or --trainer and --weights"));
   EXPECT_THAT(Refused({run, "missing.png"}), HasSubstr("missing.png: is not there"));
+  EXPECT_THAT(Refused({run, "--out=" + folder_ / "no/a.csv"}), HasSubstr("no/a.csv: "));
+  EXPECT_THAT(Refused(OnSim(5000, {run})), HasSubstr("; lower --batch, which is 17"));
   WriteBytes(folder_ / "a.csv", "x\n1\n");
   EXPECT_THAT(Refused({run, folder_ / "a.csv"}), HasSubstr("expected pictures or folders of them"));
   const std::string out = absl::StrCat("--out=", folder_ / "a.csv");
   EXPECT_THAT(Refused({run, folder_ / "a.csv", out}), HasSubstr("is also what is predicted"));
-  EXPECT_THAT(Refused({run, "--out=/dev/null"}), HasSubstr("expected a file, got a device"));
+  EXPECT_THAT(Refused({run, "--out=/dev/null"}),
+              HasSubstr("the name of a file, got that of a device"));
   EXPECT_THAT(Refused({run, "--outputs=nothing"}), HasSubstr("unknown layer \"nothing\""));
   EXPECT_THAT(Refused({run, "--format=xml"}), HasSubstr("--format=xml: expected table"));
   EXPECT_THAT(Refused({run, "--out=a.xml"}), HasSubstr("--out=a.xml: expected a name"));
   EXPECT_THAT(Refused({run, "--format=npy"}), HasSubstr("give --out"));
   EXPECT_THAT(Refused({run, "--data=all"}), HasSubstr("--data=all: expected test or train"));
+  // Nothing stays of what was given, whenever it is refused.
+  const std::string temporary = folder_ / "tmp";
+  std::filesystem::create_directories(temporary);
+  WriteBytes(folder_ / "a.png", "no picture");
+  RunTool("predict", {run, folder_ / "a.png"}, {.env = {{"TMPDIR", temporary}}});
+  EXPECT_TRUE(std::filesystem::is_empty(temporary));
 }
 
 TEST_F(Predict, EvaluateReportsClasses) {
   const ToolResult result = RunTool("evaluate", {absl::StrCat("--run=", folder_ / "run"),
                                                  absl::StrCat("--report=", folder_ / "report")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
+  const ToolResult bad =
+      RunTool("evaluate", {absl::StrCat("--run=", folder_ / "run"),
+                           absl::StrCat("--report=", folder_ / "net.textproto/report")});
+  EXPECT_EQ(bad.exit_code, 2);
+  EXPECT_THAT(bad.err, HasSubstr("net.textproto/report: expected a folder to write, but "));
   EXPECT_THAT(result.out, HasSubstr(folder_.Evaluate(folder_ / "run")));
   EXPECT_THAT(result.out, HasSubstr("top-1 "));
   EXPECT_THAT(ReadBytes(folder_ / "report/confusion.csv"), HasSubstr("label,0,1,"));
+  const ToolResult json = RunTool("evaluate", {absl::StrCat("--run=", folder_ / "run"), "--json",
+                                               absl::StrCat("--report=", folder_ / "report")});
+  EXPECT_THAT(json.out, HasSubstr("\"report\":{\"top_1\":"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "engine/data/files/atomic_file.h"
@@ -46,6 +47,19 @@ TEST(ClassReport, Text) {
   const std::string text = Made().Text();
   EXPECT_THAT(text, StartsWith("top-1 0.5000\ntop-2 0.7500\n"));
   EXPECT_THAT(text, HasSubstr("1 of cat taken for dog, big\n"));
+}
+
+TEST(ClassReport, Json) {
+  const auto json = nlohmann::json::parse(Made().Json());
+  EXPECT_EQ(json["top_1"], 0.5);
+  EXPECT_EQ(json["top_2"], 0.75);
+  EXPECT_EQ(json["classes"][1].dump(),
+            R"({"class":"dog, big","in_top_2":2,"predicted":2,"right":1,"samples":2})");
+  EXPECT_EQ(json["confused"].dump(), R"([{"label":"cat","predicted":"dog, big","samples":1},)"
+                                     R"({"label":"dog, big","predicted":"cat","samples":1}])");
+  EXPECT_EQ(json["worst"].size(), 4u);
+  EXPECT_EQ(json["worst"][0]["sample"], "b.png");
+  EXPECT_EQ(json["worst"][0]["share_of_label"], 0.2);
 }
 
 TEST(ClassReport, Files) {

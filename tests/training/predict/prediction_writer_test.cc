@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "engine/data/files/atomic_file.h"
@@ -20,12 +21,16 @@ const std::vector<Prediction> kBoth = {{"fc", "r0", "", Prediction::OutputKind::
 
 class Writer : public testing::Test {
  protected:
-  // What the writer makes of two samples.
+  // What the writer makes of two samples, with one between that could not be read.
   std::string Wrote(PredictionFormat format, std::span<const Prediction> predictions,
                     DType dtype = DType::kF32) {
-    const std::string path = folder_ / "out";
-    auto writer = PredictionWriter::Open(
-        path, {.format = format, .top = 2, .classes = {"cat", "a \"dog\""}, .dtype = dtype},
+    std::string bytes;
+    const FileSink sink = [&](std::string_view more) {
+      bytes.append(more);
+      return absl::OkStatus();
+    };
+    auto writer = PredictionWriter::Create(
+        sink, {.format = format, .top = 2, .classes = {"cat", "a \"dog\""}, .dtype = dtype},
         predictions);
     EXPECT_TRUE(writer.ok()) << writer.status();
     std::vector<double> shares = {0.1F, 0.6F, 0.3F};
@@ -34,10 +39,12 @@ class Writer : public testing::Test {
                                         {&age, Shape({1, 1}), DType::kF64}};
     const std::span<const Tensor> used = std::span(values).first(predictions.size());
     EXPECT_TRUE((*writer)->Write("x,y.png", used).ok());
+    EXPECT_TRUE((*writer)->Skip().ok());
     age = std::numeric_limits<double>::infinity();
     EXPECT_TRUE((*writer)->Write("z", used).ok());
-    EXPECT_TRUE((*writer)->Finish().ok());
-    return *ReadFile(path);
+    const absl::StatusOr<std::string> begin = (*writer)->Finish();
+    EXPECT_TRUE(begin.ok());
+    return bytes.replace(0, begin->size(), *begin);
   }
 
   TempFolder folder_;
@@ -64,22 +71,48 @@ TEST_F(Writer, Csv) {
 
 TEST_F(Writer, Npy) {
   for (const DType dtype : {DType::kF32, DType::kF64}) {
-    Wrote(PredictionFormat::kNpy, std::span(kBoth).first(1), dtype);
+    WriteBytes(folder_ / "out", Wrote(PredictionFormat::kNpy, std::span(kBoth).first(1), dtype));
     const auto array = ReadArray({.path = folder_ / "out"});
     ASSERT_TRUE(array.ok()) << array.status();
     EXPECT_EQ(array->dtype, dtype);
-    EXPECT_THAT(array->dims, testing::ElementsAre(2, 3));
+    EXPECT_THAT(array->dims, testing::ElementsAre(3, 3));
+    const auto at = [&](size_t i) {
+      return dtype == DType::kF64 ? reinterpret_cast<const double*>(array->data())[i]
+                                  : reinterpret_cast<const float*>(array->data())[i];
+    };
+    EXPECT_EQ(at(1), 0.6F);
+    EXPECT_TRUE(std::isnan(at(3)) && std::isnan(at(5)));
+    EXPECT_EQ(at(7), 0.6F);
   }
 }
 
-TEST_F(Writer, Errors) {
-  const auto refusal = [&](const std::string& path, std::span<const Prediction> predictions) {
-    return std::string(PredictionWriter::Open(path, {.format = PredictionFormat::kNpy}, predictions)
-                           .status()
-                           .message());
+// None is read but the last.
+TEST_F(Writer, NpyBeginsWithTheFirstShape) {
+  std::string bytes;
+  const FileSink sink = [&](std::string_view more) {
+    bytes.append(more);
+    return absl::OkStatus();
   };
-  EXPECT_THAT(refusal("", std::span(kBoth).first(1)), HasSubstr("give --out"));
-  EXPECT_THAT(refusal("a.npy", kBoth), HasSubstr("holds one output, but there are 2: fc, age"));
+  auto writer = *PredictionWriter::Create(sink, {.format = PredictionFormat::kNpy},
+                                          std::span(kBoth).subspan(1));
+  for (int i = 0; i < 12; ++i) EXPECT_TRUE(writer->Skip().ok());
+  double age = 7;
+  const Tensor value{&age, Shape({1, 1}), DType::kF64};
+  EXPECT_TRUE(writer->Write("z", {&value, 1}).ok());
+  const std::string begin = *writer->Finish();
+  WriteBytes(folder_ / "out", bytes.replace(0, begin.size(), begin));
+  const auto array = ReadArray({.path = folder_ / "out"});
+  ASSERT_TRUE(array.ok()) << array.status();
+  EXPECT_THAT(array->dims, testing::ElementsAre(13, 1));
+  EXPECT_TRUE(std::isnan(reinterpret_cast<const float*>(array->data())[11]));
+  EXPECT_EQ(reinterpret_cast<const float*>(array->data())[12], 7);
+}
+
+TEST_F(Writer, Errors) {
+  const absl::Status status =
+      PredictionWriter::Create(nullptr, {.format = PredictionFormat::kNpy}, kBoth).status();
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("holds one output, but there are 2: fc, age"));
 }
 
 }  // namespace
