@@ -181,18 +181,21 @@ std::string GraphWriter::Parameter(std::string_view parameter) {
   StoredOf(parameter, name, shape);
   const auto [found, is_new] = whole_.emplace(name, "");
   if (!is_new) return found->second;
+  return found->second =
+             AddFloats(name, {shape.dims().begin(), shape.dims().end()}, Numbers(parameter));
+}
+
+std::string GraphWriter::AddFloats(const std::string& name, const std::vector<int64_t>& dims,
+                                   const std::vector<float>& numbers) {
   onnx::TensorProto& constant = *graph_.add_initializer();
-  constant.set_name(found->second = NewName(name));
-  SetConstant({shape.dims().begin(), shape.dims().end()}, Numbers(parameter), constant);
-  return found->second;
+  constant.set_name(NewName(name));
+  SetConstant(dims, weights_ == nullptr ? std::vector<float>() : numbers, constant);
+  return constant.name();
 }
 
 std::string GraphWriter::Weights(std::string_view name, const std::vector<int64_t>& dims,
                                  const std::vector<float>& numbers) {
-  onnx::TensorProto& constant = *graph_.add_initializer();
-  constant.set_name(NewName(absl::StrCat(layer_, ".", std::string(name))));
-  SetConstant(dims, numbers, constant);
-  return constant.name();
+  return AddFloats(absl::StrCat(layer_, ".", std::string(name)), dims, numbers);
 }
 
 std::string GraphWriter::Scalar(float number) {

@@ -30,7 +30,8 @@ class GraphWriter : public OnnxWriter {
     std::string next = {};  // a value
   };
 
-  // All must outlive the writer, and `weights` has every parameter.  Null weights: numbers are 0.
+  // All must outlive the writer, and `weights` has every parameter.  Null weights: constants of
+  // parameters have dims, and no numbers.
   GraphWriter(const NetSpec& net, const ParameterSet& parameters, const TensorFile* weights,
               bool time_is_free, onnx::GraphProto& graph)
       : net_(net),
@@ -81,6 +82,9 @@ class GraphWriter : public OnnxWriter {
 
   std::string NewName(const std::string& base);
   std::string Convert(const Forms& forms, const Shape& shape, OnnxForm to);
+  // A constant of floats in the graph.
+  std::string AddFloats(const std::string& name, const std::vector<int64_t>& dims,
+                        const std::vector<float>& numbers);
   const Tensor* StoredOf(std::string_view parameter, std::string& name, Shape& shape) const;
 
   const NetSpec& net_;

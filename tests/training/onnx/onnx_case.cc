@@ -57,6 +57,19 @@ absl::StatusOr<std::unique_ptr<OnnxCase>> MakeOnnxCase(Parsed<NetConfig> net,
   return made;
 }
 
+absl::StatusOr<std::unique_ptr<OnnxCase>> CaseOfRun(const std::string& path,
+                                                    const OnnxOptions& options) {
+  ASSIGN_OR_RETURN(const Weights weights, ReadWeights(path));
+  ASSIGN_OR_RETURN(Parsed<NetConfig> net, ParseNetText(weights.texts.net, path));
+  ASSIGN_OR_RETURN(const Parsed<TrainerConfig> trainer,
+                   ParseTrainerText(weights.texts.trainer, path));
+  auto made = std::make_unique<OnnxCase>();
+  ASSIGN_OR_RETURN(made->source,
+                   MakeOnnxSource(std::move(net), trainer.message->data(), weights, options));
+  ASSIGN_OR_RETURN(made->model, made->source.Model(CpuPrimitives()));
+  return made;
+}
+
 absl::Status WriteOnnxCase(OnnxCase& of, const std::vector<int64_t>& batches,
                            const std::string& folder, const std::string& name) {
   constexpr int kSteps = 2;

@@ -21,6 +21,10 @@ absl::StatusOr<std::unique_ptr<OnnxCase>> MakeOnnxCase(Parsed<NetConfig> net,
                                                        const DataConfig& data,
                                                        const OnnxOptions& options, uint64_t seed);
 
+// The model of a run's newest checkpoint, or of a file that was exported from one.
+absl::StatusOr<std::unique_ptr<OnnxCase>> CaseOfRun(const std::string& path,
+                                                    const OnnxOptions& options);
+
 // Writes FOLDER/NAME.onnx, and FOLDER/NAME.npz with the arrays "BATCH/STEP/in/NAME" and
 // "BATCH/STEP/out/NAME", for each batch and two steps, of which the second carries on the first.
 absl::Status WriteOnnxCase(OnnxCase& of, const std::vector<int64_t>& batches,

@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tests/data/temp_folder.h"
 #include "tests/training/onnx/onnx_case.h"
 #include "tests/training/onnx/random_net.h"
@@ -56,6 +57,21 @@ TEST(OnnxJudge, Models) {
     auto made = MakeOnnxCase(*std::move(net), {}, {}, /*seed=*/1);
     ASSERT_TRUE(made.ok()) << made.status();
     const absl::Status written = WriteOnnxCase(**made, {1, 3}, folder.path(), model);
+    ASSERT_TRUE(written.ok()) << written;
+  }
+  Judge(folder.path());
+}
+
+// GYRE_ONNX_RUNS: folders of trained runs, with commas.
+TEST(OnnxJudge, TrainedRuns) {
+  const std::string runs = Setting("GYRE_ONNX_RUNS", "");
+  if (runs.empty()) GTEST_SKIP() << "GYRE_ONNX_RUNS names no run";
+  const TempFolder folder;
+  for (const std::string& run : std::vector<std::string>(absl::StrSplit(runs, ','))) {
+    auto made = CaseOfRun(run, {});
+    ASSERT_TRUE(made.ok()) << made.status();
+    const absl::Status written = WriteOnnxCase(**made, {1, 3}, folder.path(),
+                                               std::filesystem::path(run).filename().string());
     ASSERT_TRUE(written.ok()) << written;
   }
   Judge(folder.path());
