@@ -17,7 +17,8 @@ class Avx512Library : public PrimitiveLibrary {
   // Sums are fused, and the convolution's in an order of their own.
   std::string choices() const override {
     if (!HasAvx512()) return "";
-    return absl::StrCat("narrow avx512\npacked products avx512", HasPairProducts() ? " bf16" : "",
+    return absl::StrCat("narrow avx512\nwinograd avx512\npacked products avx512",
+                        HasPairProducts() ? " bf16" : "",
                         "\nsmall products avx512\nfew terms avx512\n");
   }
 
@@ -32,9 +33,11 @@ class Avx512Library : public PrimitiveLibrary {
 
   absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
     RETURN_IF_ERROR(Validate(spec));
-    auto conv = HasAvx512() ? PrepareNarrow(spec) : nullptr;
-    if (conv == nullptr) return LeaveToOthers(spec);
-    return conv;
+    for (const auto prepare : {PrepareNarrow, PrepareWinograd}) {
+      auto conv = HasAvx512() ? prepare(spec) : nullptr;
+      if (conv != nullptr) return conv;
+    }
+    return LeaveToOthers(spec);
   }
 };
 

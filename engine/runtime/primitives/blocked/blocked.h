@@ -22,5 +22,7 @@ std::unique_ptr<Gemm> PrepareSmallProducts(const GemmSpec& spec);
 std::unique_ptr<Gemm> PrepareFewTerms(const GemmSpec& spec);
 // F32 whose channels and filters fill vectors badly, with its own layout of weights.
 std::unique_ptr<Conv2d> PrepareNarrow(const Conv2dSpec& spec);
+// F32 windows of 3 x 3 between many channels, forward alone, with its own layout of weights.
+std::unique_ptr<Conv2d> PrepareWinograd(const Conv2dSpec& spec);
 
 }  // namespace gyre

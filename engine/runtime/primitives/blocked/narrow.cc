@@ -1,7 +1,8 @@
 // Convolution of few channels to few filters.  Of 20 channels a vector of 16 leaves 12 lanes of its
 // second empty; but what a row of the kernel covers of an image, 5 pixels of 20 channels, lies as
 // one run of 100.  The passes are products of such runs, read where they lie.  Weights are stored
-// [rows of the kernel, filters, runs].
+// [rows of the kernel, filters, runs].  Passes also read them as [rows, runs, filters], into which
+// each pass turns them.  A net that is not trained stores both.
 #include "engine/runtime/primitives/blocked/blocked.h"
 #include "engine/runtime/primitives/blocked/channels.h"
 #include "engine/runtime/primitives/blocked/narrow_passes.h"
@@ -10,30 +11,35 @@ namespace gyre {
 namespace {
 
 constexpr std::string_view kLayout = "rows,filters,runs";
+constexpr std::string_view kBothLayout = "rows,filters,runs and rows,runs,filters";
 
 class Narrow : public Conv2d {
  public:
-  explicit Narrow(const Conv2dSpec& spec)
-      : Conv2d({.bytes = static_cast<size_t>(spec.weights()) * sizeof(float),
-                .tag = std::string(kLayout)}),
+  Narrow(const Conv2dSpec& spec, bool stores_both)
+      : Conv2d({.bytes = static_cast<size_t>(stores_both ? 2 * Aligned(spec) : spec.weights()) *
+                         sizeof(float),
+                .tag = std::string(stores_both ? kBothLayout : kLayout)}),
         spec_(spec),
         extents_(spec),
-        sums_(extents_) {}
+        sums_(extents_),
+        stores_both_(stores_both) {}
 
   size_t scratch_bytes() const override {
+    if (stores_both_) return 0;
     const size_t sums = static_cast<size_t>(sums_.slices * sums_.of_slice) * sizeof(float);
     return spec_.train ? std::max(sums, layout_.bytes) : layout_.bytes;
   }
 
   absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
                        void* y, void* scratch) const override {
-    RETURN_IF_ERROR(Turn(stream, weights, scratch));
-    return OnTeam(
-        stream, extents_.n * extents_.out_h,
-        narrow::RowsOfOutput{extents_, static_cast<const float*>(x),
-                             static_cast<const float*>(weights), static_cast<const float*>(scratch),
-                             spec_.bias ? static_cast<const float*>(bias) : nullptr,
-                             spec_.activation, static_cast<float*>(y)});
+    if (!stores_both_) RETURN_IF_ERROR(Turn(stream, weights, scratch));
+    const float* const stored = static_cast<const float*>(weights);
+    return OnTeam(stream, extents_.n * extents_.out_h,
+                  narrow::RowsOfOutput{
+                      extents_, static_cast<const float*>(x), stored,
+                      stores_both_ ? stored + Aligned(spec_) : static_cast<const float*>(scratch),
+                      spec_.bias ? static_cast<const float*>(bias) : nullptr, spec_.activation,
+                      static_cast<float*>(y)});
   }
 
   absl::Status BackwardData(Stream& stream, const void* dy, const void* weights, void* dx,
@@ -63,6 +69,11 @@ class Narrow : public Conv2d {
     ForEachWeight(
         [from = static_cast<const float*>(canonical), to = static_cast<float*>(opaque)](
             int64_t of_canonical, int64_t of_opaque) { to[of_opaque] = from[of_canonical]; });
+    if (!stores_both_) return absl::OkStatus();
+    float* const first = static_cast<float*>(opaque);
+    float* const second = first + Aligned(spec_);
+    std::fill(first + spec_.weights(), second + Aligned(spec_), 0.0F);
+    narrow::TurnWeights{extents_.run, extents_.filters, first, second}(0, extents_.kernel_h);
     return absl::OkStatus();
   }
   absl::Status Unpack(const void* opaque, void* canonical) const override {
@@ -73,6 +84,9 @@ class Narrow : public Conv2d {
   }
 
  private:
+  // Elements until the second layout.
+  static int64_t Aligned(const Conv2dSpec& spec) { return RoundUp(spec.weights(), narrow::kLanes); }
+
   absl::Status Turn(Stream& stream, const void* weights, void* scratch) const {
     return OnTeam(
         stream, extents_.kernel_h,
@@ -95,6 +109,7 @@ class Narrow : public Conv2d {
   const Conv2dSpec spec_;
   const narrow::Extents extents_;
   const narrow::Sums sums_;
+  const bool stores_both_;
 };
 
 // Both ends fill a quarter of their last vector at most, of two and four vectors, and the kernel
@@ -118,9 +133,13 @@ bool Narrows(const Conv2dSpec& spec) {
 }  // namespace
 
 std::unique_ptr<Conv2d> PrepareNarrow(const Conv2dSpec& spec) {
-  const bool layout = spec.weight_layout.empty() || spec.weight_layout == kLayout;
-  if (!Narrows(spec) || !layout) return nullptr;
-  return std::make_unique<Narrow>(spec);
+  if (!Narrows(spec)) return nullptr;
+  const std::string_view layout = spec.weight_layout;
+  if (!spec.train && (layout.empty() || layout == kBothLayout)) {
+    return std::make_unique<Narrow>(spec, /*stores_both=*/true);
+  }
+  const bool fits = layout.empty() || layout == kLayout;
+  return fits ? std::make_unique<Narrow>(spec, /*stores_both=*/false) : nullptr;
 }
 
 }  // namespace gyre
