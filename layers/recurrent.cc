@@ -68,6 +68,18 @@ class Recurrent : public Layer, RecurrentBase {
     return RecurrentToOnnx(options_, plan_, onnx);
   }
 
+  absl::Status Pack(int state, Tensor canonical, Tensor opaque) const override {
+    const Gemm* const product = plan_.ProductOf(state);
+    return product == nullptr ? Layer::Pack(state, canonical, opaque)
+                              : product->PackHere(canonical.data, opaque.data);
+  }
+
+  absl::Status Unpack(int state, Tensor opaque, Tensor canonical) const override {
+    const Gemm* const product = plan_.ProductOf(state);
+    return product == nullptr ? Layer::Unpack(state, opaque, canonical)
+                              : product->UnpackHere(opaque.data, canonical.data);
+  }
+
  private:
   absl::Status RunForward(const LayerContext& context) const {
     return VisitReal(plan_.compute, [&]<typename T>() {

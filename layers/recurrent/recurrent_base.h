@@ -90,15 +90,19 @@ class RecurrentBase {
     return direction.reverse() ? plan_.rows.times - 1 - s : s;
   }
 
+  bool PacksInScratch(const Gemm& gemm) const {
+    return gemm.packed_bytes() > 0 && !plan_.stores_packed;
+  }
+
   // The products of a pass's steps have one weight, which is packed before them.
   absl::Status PackWeight(const LayerContext& context, const Gemm* gemm, int weight,
                           std::byte* packed) const {
-    if (gemm == nullptr || gemm->packed_bytes() == 0) return absl::OkStatus();
+    if (gemm == nullptr || !PacksInScratch(*gemm)) return absl::OkStatus();
     return gemm->Pack(context.stream, At<void>(context, weight), packed);
   }
   absl::Status Multiply(const LayerContext& context, const Gemm& gemm, int64_t rows, const void* a,
                         int weight, const std::byte* packed, void* c, void* scratch) const {
-    const void* const b = gemm.packed_bytes() > 0 ? packed : At<void>(context, weight);
+    const void* const b = PacksInScratch(gemm) ? packed : At<void>(context, weight);
     return Multiply(context, gemm, rows, a, b, c, scratch);
   }
   absl::Status Multiply(const LayerContext& context, const Gemm& gemm, int64_t rows, const void* a,

@@ -228,7 +228,7 @@ absl::Status PrepareInput(const InferInput& input, const RecurrentOptions& optio
                           const Plan& plan, int64_t columns, bool back,
                           Plan::InputProducts& products) {
   const int64_t rows = plan.row_count(), gates = options.gates();
-  const bool packs = rows >= kPackingRows;
+  const bool packs = plan.stores_packed || rows >= kPackingRows;
   RETURN_IF_ERROR(
       Prepare(input, {.m = rows, .n = gates, .k = columns, .transpose_b = true, .packs_b = packs},
               products.forward));
@@ -251,7 +251,8 @@ absl::Status PrepareProducts(const InferInput& input, const RecurrentOptions& op
     RETURN_IF_ERROR(PrepareInput(input, options, plan, options.directions() * width,
                                  /*back=*/true, plan.other));
   }
-  const bool projects = options.projection > 0, packs = plan.rows.times >= kPackingTimes;
+  const bool projects = options.projection > 0;
+  const bool packs = plan.stores_packed || plan.rows.times >= kPackingTimes;
   Product step{.m = samples, .n = gates, .k = width, .transpose_b = true, .packs_b = packs};
   RETURN_IF_ERROR(Prepare(input, step, plan.step));
   Product project{.m = samples, .n = width, .k = hidden, .transpose_b = true, .packs_b = packs};
@@ -265,6 +266,39 @@ absl::Status PrepareProducts(const InferInput& input, const RecurrentOptions& op
   RETURN_IF_ERROR(
       Prepare(input, {.m = samples, .n = hidden, .k = width, .packs_b = packs}, plan.dproject));
   return Prepare(input, {.m = width, .n = hidden, .k = rows, .transpose_a = true}, plan.dweight_hr);
+}
+
+// Whether weights are stored as their products want them, so that no pass packs them: in a net that
+// is not trained, if nothing else has a say in how they are stored.  Another shape may have chosen.
+absl::StatusOr<bool> StoresPacked(const InferInput& input, const RecurrentOptions& options,
+                                  const Plan& plan, const LayerSpec& spec) {
+  const StateSpec& weight = spec.states[plan.layers[0].directions[0].weight_hh];
+  if (const StateSpec* first = FindState(input.same_parameters_as, weight.name)) {
+    return !first->layout.empty();
+  }
+  for (const ParameterConfig* config :
+       {&options.weight, &options.recurrent, &options.projection_weight}) {
+    if (input.train || !config->name().empty()) return false;
+  }
+  Product step{.m = plan.rows.samples, .n = options.gates(), .k = options.width()};
+  step.transpose_b = step.packs_b = true;
+  std::unique_ptr<Gemm> gemm;
+  RETURN_IF_ERROR(Prepare(input, step, gemm));
+  return !gemm->packed_layout().empty();
+}
+
+void StorePacked(const Plan& plan, LayerSpec& spec) {
+  for (const Plan::LayerStates& layer : plan.layers) {
+    for (const Plan::Direction& states : layer.directions) {
+      for (const int state : {states.weight_ih, states.weight_hh, states.weight_hr}) {
+        if (state < 0) continue;
+        StateSpec& weight = spec.states[state];
+        weight.layout = plan.ProductOf(state)->packed_layout();
+        weight.bytes = plan.ProductOf(state)->packed_bytes();
+        weight.shape = Shape{static_cast<int64_t>(weight.bytes / SizeOf(plan.compute))};
+      }
+    }
+  }
 }
 
 void CountOperations(const RecurrentOptions& options, const Plan& plan, bool needs_x,
@@ -330,6 +364,18 @@ size_t RecurrentPlan::product_scratch() const {
   return bytes;
 }
 
+const Gemm* RecurrentPlan::ProductOf(int weight) const {
+  if (!stores_packed) return nullptr;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    for (const Direction& states : layers[layer].directions) {
+      if (weight == states.weight_ih) return products(layer).forward.get();
+      if (weight == states.weight_hh) return step.get();
+      if (weight == states.weight_hr) return project.get();
+    }
+  }
+  return nullptr;
+}
+
 absl::StatusOr<RecurrentPlan> PlanRecurrent(const RecurrentOptions& options,
                                             const InferInput& input, LayerSpec& spec) {
   RecurrentPlan plan;
@@ -347,7 +393,9 @@ absl::StatusOr<RecurrentPlan> PlanRecurrent(const RecurrentOptions& options,
   plan.by_parts = on_host && IsComputeType(plan.compute);
   plan.sums_steps = plan.by_parts && options.cell != RecurrentOptions::kGru;
   RETURN_IF_ERROR(States(options, input, plan, spec).Add());
+  ASSIGN_OR_RETURN(plan.stores_packed, StoresPacked(input, options, plan, spec));
   RETURN_IF_ERROR(PrepareProducts(input, options, plan));
+  if (plan.stores_packed) StorePacked(plan, spec);
   CountOperations(options, plan, NeedsGradient(input, 0), spec);
   return plan;
 }

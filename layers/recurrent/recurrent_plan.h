@@ -62,12 +62,15 @@ struct RecurrentPlan {
   bool by_parts = false;    // RunRows makes the weights' gradients
   bool sums_steps = false;  // biases' gradients add up step by step, with a step's gates in a cache
   bool previous = false;    // backward needs h' of every row
+  bool stores_packed = false;                     // weights, as their products want them
   InputProducts first, other;                     // of the first layer, and the others
   std::unique_ptr<Gemm> step, dstep, dweight_hh;  // h' W_hh^T; dgates W_hh; dgates^T h'
   std::unique_ptr<Gemm> project, dproject, dweight_hr;
 
   int64_t row_count() const { return rows.times * rows.samples; }
   const InputProducts& products(size_t layer) const { return layer == 0 ? first : other; }
+  // The forward product with a weight that is stored packed, or null for another state.
+  const Gemm* ProductOf(int weight) const;
   size_t product_scratch() const;  // most bytes of a product
 };
 
@@ -140,12 +143,13 @@ size_t LayOut(const RecurrentOptions& options, const RecurrentPlan& plan, bool b
   if (plan.drops) take(scratch.input, rows * columns);
   if (backward && (options.layers > 1 || plan.packs)) take(scratch.doutput, rows * columns);
   const auto take_packed = [&](std::byte*& array, const std::unique_ptr<Gemm>& gemm) {
-    if (gemm) take(array, static_cast<int64_t>(gemm->packed_bytes()));
+    if (gemm && !plan.stores_packed) take(array, static_cast<int64_t>(gemm->packed_bytes()));
   };
   size_t input_bytes = 0;
   for (const RecurrentPlan::InputProducts* products : {&plan.first, &plan.other}) {
     const auto need = [&](const std::unique_ptr<Gemm>& gemm) {
-      if (gemm) input_bytes = std::max(input_bytes, gemm->packed_bytes());
+      if (!gemm || plan.stores_packed) return;
+      input_bytes = std::max(input_bytes, gemm->packed_bytes());
     };
     if (!backward) need(products->forward);
     if (backward) need(products->dinput), need(products->add_dinput);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/parallel/instruction_set.h"
 #include "tests/layers/layer_contract.h"
 
 namespace gyre {
@@ -299,6 +300,53 @@ TEST(Recurrent, Contract) {
 }
 
 // Multipliers of 0, one after the other.
+// A net that is not trained may store weights as its products want them.
+TEST(Recurrent, WeightsAreStoredPackedWithoutTraining) {
+  const bool packs = !NamedDevice() && CurrentInstructionSet() == InstructionSet::kAvx512;
+  const auto layouts = [](const RunResult& result) {
+    std::vector<std::string> tags;
+    for (const StateSpec& state : result.spec.states) {
+      if (state.name.starts_with("weight")) tags.push_back(state.layout);
+    }
+    return tags;
+  };
+  for (const std::string config :
+       {"lstm { hidden: 13 layers: 2 bidirectional: true }", "lstm { hidden: 50 projection: 49 }",
+        "gru { hidden: 16 layers: 2 }", "rnn { hidden: 1 }"}) {
+    for (const int64_t times : {1, 3, 70}) {
+      for (const int64_t samples : {1, 3}) {
+        SCOPED_TRACE(absl::StrCat(config, " T ", times, " N ", samples));
+        LayerCase layer{config, {Along(1, Distinct({times, samples, 5}, 1))}};
+        if (samples == 3) {
+          layer.inputs.push_back(Labels({1, 0, static_cast<int32_t>(times)}));
+        }
+        const RunOptions training{.compute = DType::kF32};
+        const RunResult trained = Ran(layer, training),
+                        stored = Ran(layer, {.compute = DType::kF32, .train = false});
+        ExpectNear("h", stored.output, trained.output, 1e-6);
+        EXPECT_EQ(stored.parameters, trained.parameters);
+        for (const std::string& tag : layouts(trained)) EXPECT_EQ(tag, "");
+        for (const std::string& tag : layouts(stored))
+          EXPECT_EQ(tag, packs ? "strips of rows" : "");
+        // Another shape, and one that the first one of a training binds.
+        layer.inputs = {Along(1, Distinct({2, samples + 1, 5}, 1))};
+        const auto layouts_after = [&](const RunResult& first) {
+          return layouts(Ran(
+              layer, {.compute = DType::kF32, .train = false, .same_parameters_as = &first.spec}));
+        };
+        EXPECT_EQ(layouts_after(trained), layouts(trained));
+        EXPECT_EQ(layouts_after(stored), layouts(stored));
+      }
+    }
+  }
+  // Another layer may have the name, too.
+  const LayerCase named{"rnn { hidden: 3 weight { name: \"w\" } }",
+                        {Along(1, Distinct({2, 3, 5}, 1))}};
+  for (const std::string& tag : layouts(Ran(named, {.compute = DType::kF32, .train = false}))) {
+    EXPECT_EQ(tag, "");
+  }
+}
+
 TEST(Recurrent, Frozen) {
   const TestInput x = Distinct({3, 4, 2}, 1);
   const std::string zero = " { learning_rate_multiplier: 0 } ";

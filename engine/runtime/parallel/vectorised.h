@@ -50,7 +50,8 @@ void Run(const Body& body, int64_t begin, int64_t end) {
 // Runs body over [0, n) on this thread or, with `team`, split evenly among its team.
 template <typename Body>
 void RunOnTeam(int64_t n, bool team, const Body& body) {
-  if (!team) return Run(body, 0, n);
+  // OpenMP makes a team of one thread, too, in a fraction of a microsecond.
+  if (!team || omp_get_max_threads() == 1) return Run(body, 0, n);
 #pragma omp parallel
   {
     const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();

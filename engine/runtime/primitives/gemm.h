@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "engine/runtime/device/device.h"
 
@@ -66,6 +67,16 @@ class Gemm {
   virtual size_t packed_bytes() const { return 0; }
   virtual absl::Status Pack(Stream&, const void* /*b*/, void* /*packed*/) const {
     return absl::OkStatus();
+  }
+  // Names what Pack makes, if n, k and transpose_b alone decide it.  Then b can be stored packed.
+  virtual std::string_view packed_layout() const { return ""; }
+  // Pack, with zeros where it leaves gaps, and its inverse, in host memory, on the calling thread.
+  // Precondition: packed_layout() is not empty.
+  virtual absl::Status PackHere(const void* /*b*/, void* /*packed*/) const {
+    return absl::UnimplementedError("no product of a stored packed factor");
+  }
+  virtual absl::Status UnpackHere(const void* /*packed*/, void* /*b*/) const {
+    return absl::UnimplementedError("no product of a stored packed factor");
   }
   virtual absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                            void* scratch) const = 0;

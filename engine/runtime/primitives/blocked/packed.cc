@@ -74,19 +74,21 @@ struct MultiplyTiles {
     // Of a strip: in all, and in a block.
     const int64_t pieces = CeilDiv(spec.m, kPieceRows), all = CeilDiv(spec.n, kStrip);
     constexpr int64_t kPieces = kBlockRows / kPieceRows;
+    if (pieces == 1 && std::is_same_v<T, float> && begin < end) {  // all columns by one call
+      return Multiply(0, spec.m, begin * kStrip, std::min(spec.n, end * kStrip) - begin * kStrip);
+    }
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i / (kPieces * all) * kPieces, at = i - first * all;
       const int64_t of_strip = std::min(kPieces, pieces - first);
       const int64_t row = (first + at % of_strip) * kPieceRows, column = at / of_strip * kStrip;
-      Multiply(row, std::min(kPieceRows, spec.m - row), column);
+      Multiply(row, std::min(kPieceRows, spec.m - row), column, std::min(kStrip, spec.n - column));
     }
   }
 
-  void Multiply(int64_t row, int64_t rows, int64_t column) const {
+  void Multiply(int64_t row, int64_t rows, int64_t column, int64_t columns) const {
     const T* const from = a + row * spec.k;
     const T* const strip = strips + column * Depth<T>(spec);
     T* const to = c + row * spec.n + column;
-    const int64_t columns = std::min(kStrip, spec.n - column);
     if constexpr (std::is_same_v<T, BFloat16>) {
       MultiplyPairs({.rows = rows,
                      .columns = columns,
@@ -103,6 +105,7 @@ struct MultiplyTiles {
       p.a_row = spec.k;
       p.b = strip;
       p.b_inner = kStrip;
+      p.b_strip = kStrip * spec.k;
       p.c = to;
       p.c_row = spec.n;
       if (spec.accumulate) p.start = to, p.start_row = spec.n;
@@ -124,6 +127,27 @@ class PackedProduct : public UnpreparedGemm {
   absl::Status Pack(Stream& stream, const void* b, void* packed) const override {
     return OnTeam(stream, strips(),
                   PackStrip<T>{spec_, static_cast<const T*>(b), static_cast<T*>(packed)});
+  }
+
+  // Pairs of BF16 have none, as another library may take some of the products that share b.
+  std::string_view packed_layout() const override {
+    if (!std::is_same_v<T, float>) return "";
+    return spec_.transpose_b ? "strips of rows" : "strips of columns";
+  }
+  absl::Status PackHere(const void* b, void* packed) const override {
+    std::fill_n(static_cast<std::byte*>(packed), packed_bytes(), std::byte{0});
+    PackStrip<T>{spec_, static_cast<const T*>(b), static_cast<T*>(packed)}(0, strips());
+    return absl::OkStatus();
+  }
+  absl::Status UnpackHere(const void* packed, void* b) const override {
+    const int64_t row_step = spec_.transpose_b ? 1 : spec_.n;
+    const int64_t column_step = spec_.transpose_b ? spec_.k : 1;
+    for (int64_t j = 0; j < spec_.n; ++j) {
+      const T* const strip = static_cast<const T*>(packed) + j / kStrip * kStrip * spec_.k;
+      T* const column = static_cast<T*>(b) + j * column_step;
+      for (int64_t k = 0; k < spec_.k; ++k) column[k * row_step] = strip[k * kStrip + j % kStrip];
+    }
+    return absl::OkStatus();
   }
 
  private:
