@@ -37,9 +37,8 @@ ABSL_FLAG(std::string, set, "",
           "PATH=VALUE of a field of the trainer or, as net.PATH, of the net.  Repeatable.");
 ABSL_FLAG(std::string, precision, "",
           "F32, F64, F16 or BF16.  Default: the trainer's, or the net's.");
-ABSL_FLAG(
-    std::string, weights, "",
-    "Initial weights, by name: a run's folder, a checkpoint's, or a safetensors or npz file.");
+ABSL_FLAG(std::string, weights, "",
+          "Initial weights, by name: a run's folder, a checkpoint's, a safetensors or npz file.");
 ABSL_FLAG(std::string, weights_map, "",
           "OLD=NEW,...: renames tensors of --weights, or all under \"OLD.\" or \"OLD-\".  OLD= "
           "leaves them out.  The longest OLD counts.");

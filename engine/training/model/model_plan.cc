@@ -246,8 +246,7 @@ absl::Status AddTest(const Parsed<NetConfig>& net, int64_t batch, ModelPlan& pla
   }
   NetsPlanner planner(net, plan, plan.test.front().get());
   ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> test, planner.Plan(/*train=*/false, batch));
-  RETURN_IF_ERROR(CheckCapacity(test->trace.trace, test->memory, plan.options.capacity_bytes,
-                                /*reserved_bytes=*/0));
+  RETURN_IF_ERROR(CheckCapacity(test->trace.trace, test->memory, plan.options.capacity_bytes, 0));
   plan.test.push_back(std::move(test));
   return absl::OkStatus();
 }

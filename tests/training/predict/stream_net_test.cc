@@ -1,4 +1,6 @@
 // A stream's steps against its whole sequence, and the nets that have none.
+#include "engine/training/predict/stream_net.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +13,6 @@
 #include "engine/runtime/primitives/primitives.h"
 #include "engine/training/parameter.h"
 #include "engine/training/predict/predict.h"
-#include "engine/training/predict/stream_net.h"
 
 namespace gyre {
 namespace {

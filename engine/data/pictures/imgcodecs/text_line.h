@@ -9,8 +9,8 @@
 namespace gyre {
 
 // Fills [height, width] with a line in black on white, from the left.  A line that is too wide is
-// drawn smaller, and then with "..." for its middle: its end tells as much as its begin.  The font has ASCII alone: any other character is "?".
-// Precondition: both extents are 1 or more.
+// drawn smaller, and then with "..." for its middle: its end tells as much as its begin.  The font
+// has ASCII alone: any other character is "?". Precondition: both extents are 1 or more.
 Refusal DrawTextLine(const std::string& text, int64_t height, int64_t width, uint8_t* to);
 
 }  // namespace gyre
