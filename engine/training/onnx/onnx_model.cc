@@ -47,6 +47,10 @@ std::string PerChannel(const char* name, const std::vector<double>& numbers, boo
   return writer.Weights(name, dims, floats);
 }
 
+bool Differs(const std::vector<double>& numbers, double from) {
+  return std::ranges::any_of(numbers, [&](double number) { return number != from; });
+}
+
 void WriteInputs(const OnnxContent& content, const NetSpec& spec, GraphWriter& writer) {
   for (int i = 0; i < spec.inputs; ++i) {
     const NetValue& value = spec.values[i];
@@ -57,18 +61,38 @@ void WriteInputs(const OnnxContent& content, const NetSpec& spec, GraphWriter& w
       const auto& [mean, std] = found->second;
       const bool turned = form.kind == OnnxForm::kChannelsFirst;
       writer.Begin(value.name);
-      const auto differs = [](const std::vector<double>& numbers, double from) {
-        return std::ranges::any_of(numbers, [&](double number) { return number != from; });
-      };
-      if (differs(mean, 0)) {
+      if (Differs(mean, 0)) {
         name = writer.Node("Sub", {name, PerChannel("mean", mean, turned, writer)});
       }
-      if (differs(std, 1)) {
+      if (Differs(std, 1)) {
         name = writer.Node("Div", {name, PerChannel("std", std, turned, writer)});
       }
     }
     writer.SetInput(i, name, form);
   }
+}
+
+// The value that a prediction is.
+int ValueOf(const NetSpec& spec, const Prediction& prediction) {
+  const auto record = std::ranges::find_if(
+      spec.nodes, [&](const NetNode& node) { return node.config->name() == prediction.record; });
+  GYRE_CHECK(record != spec.nodes.end());
+  return record->inputs[0];
+}
+
+// A prediction in its unit.
+std::string WriteOutput(const OnnxContent& content, const NetValue& of, int value,
+                        const Normalization& unit, GraphWriter& writer) {
+  const OnnxForm form = FormOf(content, of);
+  const bool turned = form.kind == OnnxForm::kChannelsFirst;
+  std::string name = writer.ValueOf(value, form);
+  if (Differs(unit.std, 1)) {
+    name = writer.Node("Mul", {name, PerChannel("unit_std", unit.std, turned, writer)});
+  }
+  if (Differs(unit.mean, 0)) {
+    name = writer.Node("Add", {name, PerChannel("unit_mean", unit.mean, turned, writer)});
+  }
+  return name;
 }
 
 absl::StatusOr<WrittenNet> Write(const Parsed<NetConfig>& net, const OnnxContent& content,
@@ -93,14 +117,12 @@ absl::StatusOr<WrittenNet> Write(const Parsed<NetConfig>& net, const OnnxContent
     if (node.spec.records >= 0) continue;
     RETURN_IF_ERROR(AtLayer(net, *node.config, writer.Add(node)));
   }
-  for (const Prediction& prediction : content.predictions) {
-    const auto record = std::ranges::find_if(written.spec.nodes, [&](const NetNode& node) {
-      return node.config->name() == prediction.record;
-    });
-    GYRE_CHECK(record != written.spec.nodes.end());
-    const int value = record->inputs[0];
+  for (size_t p = 0; p < content.predictions.size(); ++p) {
+    const Prediction& prediction = content.predictions[p];
+    const int value = ValueOf(written.spec, prediction);
     writer.Begin(prediction.name);
-    written.outputs.push_back(writer.ValueOf(value, FormOf(content, written.spec.values[value])));
+    written.outputs.push_back(
+        WriteOutput(content, written.spec.values[value], value, content.units[p], writer));
   }
   written.carried = writer.carried();
   written.opset = writer.opset();
@@ -238,9 +260,7 @@ absl::StatusOr<onnx::ModelProto> MakeOnnx(Parsed<NetConfig>& net, const OnnxCont
       return absl::InvalidArgumentError(
           absl::StrCat("output \"", name, "\": expected each output once, got it twice"));
     }
-    const auto record = std::ranges::find_if(
-        spec.nodes, [&](const NetNode& node) { return node.config->name() == prediction.record; });
-    const int v = record->inputs[0];
+    const int v = ValueOf(spec, prediction);
     const NetValue& value = spec.values[v];
     AddOutput(written.outputs[p], name, graph);
     Declare(name, value.shape, other.values[v].shape, value.batch_axis, value.dtype,

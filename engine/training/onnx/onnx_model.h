@@ -22,6 +22,7 @@ namespace gyre {
 
 struct OnnxContent {
   std::span<const Prediction> predictions;                   // of CutToPredict, which cut the net
+  std::span<const Normalization> units;                      // of predictions, undone
   const TensorFile* weights = nullptr;                       // of the net as it is given
   std::map<std::string, Normalization> normalizations = {};  // by input
   std::vector<std::string> classes = {};

@@ -12,6 +12,7 @@ namespace gyre {
 absl::StatusOr<onnx::ModelProto> OnnxSource::Model(const Primitives& primitives) {
   return MakeOnnx(net,
                   {.predictions = predictions,
+                   .units = units,
                    .weights = &tensors,
                    .normalizations = normalizations,
                    .classes = classes,
@@ -24,10 +25,18 @@ absl::StatusOr<OnnxSource> MakeOnnxSource(Parsed<NetConfig> net, const DataConfi
   OnnxSource source{.net = std::move(net),
                     .tensors = weights.tensors,
                     .predictions = {},
+                    .units = {},
                     .normalizations = {},
                     .classes = ClassNamesOf(weights.fit),
                     .channels_first = options.channels_first};
+  const NetConfig whole = *source.net.message;
   ASSIGN_OR_RETURN(source.predictions, CutToPredict(options.outputs, "", source.net));
+  for (const Prediction& prediction : source.predictions) {
+    source.units.emplace_back();
+    if (prediction.target.empty()) continue;
+    ASSIGN_OR_RETURN(source.units.back(),
+                     NormalizationOf(data, weights.fit, whole, prediction.target));
+  }
   const NetConfig& left = *source.net.message;
   for (const NormalizationConfig& config : data.normalization()) {
     const std::string& input = InputOf(config, data);

@@ -24,6 +24,7 @@ struct OnnxSource {
   Parsed<NetConfig> net;
   TensorFile tensors;
   std::vector<Prediction> predictions;
+  std::vector<Normalization> units;                     // of predictions, which the model undoes
   std::map<std::string, Normalization> normalizations;  // of inputs that are left
   std::vector<std::string> classes;
   bool channels_first = false;

@@ -122,7 +122,9 @@ absl::StatusOr<HostTensors> OwnForward::Run(const HostTensors& inputs) {
   RETURN_IF_ERROR(buffer_->Download(*stream_));
   RETURN_IF_ERROR(stream_->Synchronize());
   HostTensors outputs;
-  for (const Prediction& prediction : source_.predictions) {
+  for (size_t p = 0; p < source_.predictions.size(); ++p) {
+    const Prediction& prediction = source_.predictions[p];
+    const auto& [mean, std] = source_.units[p];
     const auto record = std::ranges::find_if(spec().nodes, [&](const NetNode& node) {
       return node.config->name() == prediction.record;
     });
@@ -136,7 +138,9 @@ absl::StatusOr<HostTensors> OwnForward::Run(const HostTensors& inputs) {
     const int64_t samples = value.shape[value.batch_axis];
     const auto number = [&](int64_t at) {
       const int64_t o = at / (samples * inner), n = at / inner % samples;
-      return static_cast<float>(records.as<double>()[(n * outer + o) * inner + at % inner]);
+      const double number = records.as<double>()[(n * outer + o) * inner + at % inner];
+      const size_t c = static_cast<size_t>(at) % mean.size();
+      return static_cast<float>(number * std[c] + mean[c]);
     };
     if (IsTurned(source_, value)) {
       EachTurned(value.shape, [&](int64_t at, int64_t of) { to.as<float>()[of] = number(at); });

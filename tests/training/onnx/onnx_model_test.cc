@@ -158,6 +158,29 @@ TEST(OnnxModel, NormalizesInputs) {
   EXPECT_THAT(Constant(model, "image.std"), ElementsAre(2, 4));
 }
 
+// What predicts a normalized target is in the target's unit.
+TEST(OnnxModel, UndoesTheNormalizationOfTargets) {
+  DataConfig data;
+  NormalizationConfig& normalization = *data.add_normalization();
+  normalization.set_input("price");
+  normalization.add_mean(7);
+  normalization.add_std(3);
+  const std::string net = R"(
+      input { name: "row" dims: 4 } input { name: "price" dims: 1 }
+      layer { name: "out" input: "row" dense { outputs: 1 } }
+      layer { name: "loss" input: ["out", "price"] mean_squared_error {} })";
+  EXPECT_THAT(Ops(Model(net, {}, data)), ElementsAre("Gemm", "Mul", "Add"));
+  auto made = *Case(net, {}, data);
+  const Primitives primitives(DeviceKind::kCpu, 1);
+  const auto own = *OwnForward::Create(made->source, 2, primitives);
+  const HostTensors inputs = own->RandomInputs(1);
+  const HostTensors outputs = *own->Run(inputs);
+  const Tensor& weight = *made->source.tensors.Find("out.weight");
+  double y = made->source.tensors.Find("out.bias")->as<float>()[0];
+  for (int i = 0; i < 4; ++i) y += weight.as<float>()[i] * inputs.tensors[0].tensor.as<float>()[i];
+  EXPECT_NEAR(outputs.tensors[0].tensor.as<float>()[0], 3 * y + 7, 1e-5);
+}
+
 TEST(OnnxModel, HoldsClasses) {
   auto made = *Case(kImages);
   made->source.classes = {"cat", "\"dog\""};
