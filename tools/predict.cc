@@ -372,11 +372,11 @@ int Main(int argc, char** argv) {
   const std::vector<std::string> paths =
       ParseFlags(argc, argv, kUsage, kGroups, /*takes_arguments=*/true);
   auto wanted = Read(paths);
+  if (wanted.ok()) BeforeFailing([&] { wanted->folder.reset(); });
   auto ranks = JoinRanks(wanted.ok() ? wanted->files.allreduce : AllreduceChoice{"auto"},
                          absl::GetFlag(FLAGS_ranks));
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!wanted.ok()) Fail(ranks->front().get(), wanted.status());
-  BeforeFailing([&] { wanted->folder.reset(); });
   const absl::Status status =
       RunRanks(*std::move(ranks),
                {.kind = absl::GetFlag(FLAGS_device),

@@ -238,8 +238,7 @@ TEST_F(SafetensorsTest, TheReaderTakesNothingUnexpected) {
   EXPECT_THAT(message(std::string(3000000, '[')), HasSubstr("an array at"));
 }
 
-// Whatever byte changes, in the header or in the data, tensors and metadata are the same or
-// refused.
+// Whatever byte changes, of header or data, tensors and metadata are the same or refused.
 TEST_F(SafetensorsTest, NoChangedByteGoesUnnoticed) {
   RandomTensors tensors(3, 4, kAll);
   ASSERT_TRUE(WriteSafetensors(folder_ / "x", tensors.tensors(), {{"format", "gyre"}}).ok());

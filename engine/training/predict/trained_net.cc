@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/primitives/primitives.h"
 #include "engine/training/feed/feed_of.h"
 #include "engine/training/model/weights_match.h"
 
@@ -40,12 +41,14 @@ absl::StatusOr<TrainedNet> LoadTrained(const Parsed<NetConfig>& net, const Model
 
 absl::StatusOr<TensorFile> RenameToNet(const Parsed<NetConfig>& net, const TrainerConfig& trainer,
                                        const TensorFile& file, const std::string& map) {
+  const Primitives primitives(DeviceKind::kCpu, /*threads=*/1);
   ASSIGN_OR_RETURN(const ModelPlan plan,
                    PlanModel(net, {.train = false,
                                    .shape = ShapeOf(trainer, *net.message, /*rank=*/0, /*ranks=*/1),
                                    .test_batch = 1,
                                    .test_samples = 1,
-                                   .feed = FeedOfBytes(*net.message)}));
+                                   .feed = FeedOfBytes(*net.message),
+                                   .primitives = &primitives}));
   ASSIGN_OR_RETURN(WeightsMatch match, MatchWeights(file, map, plan.parameters, /*partial=*/true));
   return std::move(match.tensors);
 }

@@ -3,12 +3,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -280,6 +283,18 @@ TEST_F(Predict, StreamsStepByStep) {
     EXPECT_EQ(cells.first, absl::StrCat(i <= 6 ? i : i + 1));  // the line's number
     EXPECT_NEAR(std::stod(cells.second), std::stod(whole[i <= 6 ? i : i - 6]), 1e-5);
   }
+  // An answer does not wait for the next line.
+  const std::string pipe = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  Tool tool("predict", {run, "--stream", "--format=json"}, {.in = pipe});
+  std::ofstream line(pipe);
+  line << "3" << std::endl;
+  EXPECT_TRUE(tool.Await([&] { return absl::StartsWith(tool.Out(), "{\"sample\":\"1\","); }));
+  line << "4" << std::endl;
+  line.close();
+  const ToolResult two = tool.Wait();
+  EXPECT_EQ(two.exit_code, 0) << two.ToString();
+  EXPECT_EQ(std::count(two.out.begin(), two.out.end(), '\n'), 2);
   EXPECT_THAT(Refused({run, "--stream", folder_ / "some.csv"}), HasSubstr("leave out files"));
   EXPECT_THAT(Refused({absl::StrCat("--run=", folder_ / "run"), "--stream"}),
               HasSubstr("expected dims"));
