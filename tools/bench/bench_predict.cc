@@ -1,0 +1,174 @@
+// bench_predict: how long a batch takes from the caller's memory through a net that is not trained,
+// with random weights and inputs, which tools/peer/compare_latency sets beside onnxruntime.
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "engine/training/model/fold_batch_norm.h"
+#include "engine/training/model/model.h"
+#include "engine/training/predict/prediction_net.h"
+#include "engine/training/step/input_upload.h"
+#include "engine/training/step/step_buffer.h"
+#include "tools/bench/bench.h"
+#include "tools/bench/device_peaks.h"
+#include "tools/command_line/devices.h"
+
+ABSL_FLAG(std::string, net, "", "Text file of the net.  It is cut to what it predicts.");
+ABSL_FLAG(int, batch, 1, "Samples a call.");
+ABSL_FLAG(int, rounds, 15,
+          "Rounds.  0: one a line of standard input, as tools/peer/compare_latency sends.");
+ABSL_FLAG(int, calls, 20, "Calls a round.");
+ABSL_FLAG(int, threads, 0, "Threads.  0: cores of this host.");
+
+namespace gyre {
+namespace {
+
+constexpr char kUsage[] =
+    "measures predictions: the time of a call with a batch.\n"
+    "\n"
+    "  bench_predict --net=models/resnet18/net.textproto --batch=1 --threads=2\n"
+    "\n"
+    "Prints a JSON line. A round's time is the median of its calls, and ms_per_call\n"
+    "the median of rounds. A call copies the batch to the net's inputs, runs the net\n"
+    "and copies the outputs back. Batch norms are folded into the layers before\n"
+    "them. Waiting threads spin, as in a program that does nothing else meanwhile.\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {{"Flags", {"net", "batch", "rounds", "calls", "threads"}}};
+
+// The largest integer that all layers that read an input take.
+int32_t Largest(const NetSpec& net, const NetValue& input, int value) {
+  int64_t largest = std::numeric_limits<int32_t>::max();
+  for (const int consumer : input.consumers) {
+    const NetNode& node = net.nodes[consumer];
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const int64_t taken = node.spec.states[i].largest;
+      if (node.inputs[i] == value && taken >= 0) largest = std::min(largest, taken);
+    }
+  }
+  return static_cast<int32_t>(largest);
+}
+
+class PredictBench {
+ public:
+  static absl::StatusOr<std::unique_ptr<PredictBench>> Create(const Parsed<NetConfig>& net,
+                                                              const DeviceChoice& choice) {
+    auto bench = std::make_unique<PredictBench>();
+    Device& device = *choice.device;
+    const int batch = absl::GetFlag(FLAGS_batch);
+    ASSIGN_OR_RETURN(bench->stream_, device.NewStream());
+    ASSIGN_OR_RETURN(ModelPlan plan,
+                     PlanModel(net, {.train = false,
+                                     .shape = {.global = batch, .rank = 0, .ranks = 1},
+                                     .test_batch = batch,
+                                     .test_samples = batch,
+                                     .capacity_bytes = device.capacity_bytes(),
+                                     .primitives = choice.primitives.get()}));
+    ASSIGN_OR_RETURN(bench->model_, Model::Create(std::move(plan), device, *bench->stream_));
+    RETURN_IF_ERROR(bench->model_->Initialize(*bench->stream_));
+    RETURN_IF_ERROR(bench->CreateBatch(device));
+    ASSIGN_OR_RETURN(bench->buffer_, StepBuffer::Create(device, bench->net()));
+    ASSIGN_OR_RETURN(bench->upload_, InputUpload::Create(device, bench->net()));
+    return bench;
+  }
+
+  absl::Status Round() {
+    std::vector<double> seconds;
+    for (int i = 0; i < absl::GetFlag(FLAGS_calls); ++i) {
+      const auto start = BenchClock::now();
+      RETURN_IF_ERROR(Call());
+      seconds.push_back(SecondsSince(start));
+    }
+    ms_.push_back(1e3 * Median(std::move(seconds)));
+    return absl::OkStatus();
+  }
+  void Forget() { ms_.clear(); }
+
+  nlohmann::ordered_json Report() const { return Spread("ms_per_call", ms_); }
+
+ private:
+  const Net& net() const { return *model_->test().front(); }
+
+  absl::Status Call() {
+    buffer_->Set({}, {});
+    RETURN_IF_ERROR(buffer_->Upload(*stream_));
+    RETURN_IF_ERROR(upload_->Start(/*lane=*/0, batch_, *stream_));
+    RETURN_IF_ERROR(upload_->Deliver(/*lane=*/0, *stream_, net()));
+    RETURN_IF_ERROR(net().Forward(*stream_, sum_));
+    RETURN_IF_ERROR(buffer_->Download(*stream_));
+    RETURN_IF_ERROR(stream_->Synchronize());
+    return buffer_->CheckFault(batch_);
+  }
+
+  absl::Status CreateBatch(Device& device) {
+    const NetPlan& plan = net().plan();
+    std::vector<Tensor> arrays = BatchArrays(plan);
+    ASSIGN_OR_RETURN(batch_memory_,
+                     Buffer::Allocate(device, MemoryKind::kPinnedHost, BatchBytes(arrays)));
+    batch_ = BatchAt(batch_memory_.data(), std::move(arrays));
+    for (size_t i = 0; i < batch_.arrays.size(); ++i) {
+      const Tensor& array = batch_.arrays[i];
+      if (array.dtype == DType::kI32) {
+        std::fill_n(array.as<int32_t>(), array.elements(),
+                    Largest(plan.spec, plan.spec.values[i], static_cast<int>(i)));
+      } else if (array.dtype == DType::kU8) {
+        std::iota(array.as<uint8_t>(), array.as<uint8_t>() + array.elements(), uint8_t{0});
+      } else {
+        FillUniform(array);
+      }
+    }
+    batch_.samples.resize(static_cast<size_t>(plan.spec.shape.local));
+    std::iota(batch_.samples.begin(), batch_.samples.end(), 0);
+    return absl::OkStatus();
+  }
+
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Model> model_;
+  Buffer batch_memory_;
+  Batch batch_;
+  std::optional<StepBuffer> buffer_;
+  std::optional<InputUpload> upload_;
+  const Net::SumStatistic sum_ = [](Stream&, absl::string_view, Tensor) {
+    return absl::OkStatus();
+  };
+  std::vector<double> ms_;  // of a call, by round
+};
+
+absl::Status Bench() {
+  if (absl::GetFlag(FLAGS_net).empty()) {
+    return absl::InvalidArgumentError("--net is missing; see --help");
+  }
+  RETURN_IF_ERROR(CheckLeast(1, {FLAGS_batch, FLAGS_calls}));
+  RETURN_IF_ERROR(CheckLeast(0, {FLAGS_rounds, FLAGS_threads}));
+  ASSIGN_OR_RETURN(Parsed<NetConfig> net, ParseNet(absl::GetFlag(FLAGS_net)));
+  RETURN_IF_ERROR(CutToPredict({}, "", net).status());
+  RETURN_IF_ERROR(FoldBatchNorms(net).status());
+  ASSIGN_OR_RETURN(const DeviceChoice choice,
+                   OpenDevice({.kind = "cpu", .threads = absl::GetFlag(FLAGS_threads)}));
+  ASSIGN_OR_RETURN(const auto bench, PredictBench::Create(net, choice));
+  RETURN_IF_ERROR(bench->Round());
+  bench->Forget();  // a warm-up
+  int measured = 0;
+  for (; AnotherRound(measured, absl::GetFlag(FLAGS_rounds)); ++measured) {
+    RETURN_IF_ERROR(bench->Round());
+  }
+  if (measured == 0) return absl::OkStatus();
+  nlohmann::ordered_json report = {{"bench", "predict"},
+                                   {"net", absl::GetFlag(FLAGS_net)},
+                                   {"batch", absl::GetFlag(FLAGS_batch)},
+                                   {"threads", choice.threads},
+                                   {"calls", absl::GetFlag(FLAGS_calls)},
+                                   {"rounds", measured}};
+  report.update(bench->Report());
+  PrintRow(report);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace gyre
+
+int main(int argc, char** argv) {
+  return gyre::RunBench(argc, argv, gyre::kUsage, gyre::kGroups, gyre::Bench);
+}
