@@ -10,7 +10,7 @@
 // Channels are summed in order, so the bits depend on neither batch nor threads.  An output is off
 // by at most 64 (C + 10) C X W 2^-24, with C channels and magnitudes in x and weights of at most X
 // and W.  64 is the square of the largest row of |A^T| (|G| 1 |B^T| 1).  Of random values errors
-// are smaller than those of a direct convolution, whose sums have nine times as many terms.
+// are like those of a direct convolution, whose sums have nine times as many terms.
 #include <algorithm>
 
 #include "engine/runtime/math.h"
