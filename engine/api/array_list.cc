@@ -59,11 +59,11 @@ absl::Status ArrayList::Check(int64_t samples, size_t index, const gyre_array& g
         absl::StrFormat("\"%s\": expected type %s%s, got %s", info.name, NameOf(info.type),
                         bytes ? " or GYRE_U8" : "", NameOf(given.type)));
   }
-  const size_t expected =
-      static_cast<size_t>(samples) * static_cast<size_t>(info.elements) * BytesOf(given.type);
-  if (given.bytes != expected) {
+  // A division, because a product may be beyond any number.
+  const size_t sample = static_cast<size_t>(info.elements) * BytesOf(given.type);
+  if (given.bytes % sample != 0 || given.bytes / sample != static_cast<size_t>(samples)) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "\"%s\": expected %d bytes, %d of [%s] in %s, got %d", info.name, expected, samples,
+        "\"%s\": expected %d times %d bytes, of [%s] in %s, got %d", info.name, samples, sample,
         absl::StrJoin(arrays_[index].dims, ", "), NameOf(given.type), given.bytes));
   }
   if (given.data == nullptr) {

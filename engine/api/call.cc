@@ -32,6 +32,7 @@ int EndCall(const absl::Status& status) {
       return GYRE_UNIMPLEMENTED;
     case absl::StatusCode::kInternal:
       return GYRE_INTERNAL;
+    case absl::StatusCode::kAborted:
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
       return GYRE_UNAVAILABLE;

@@ -144,6 +144,14 @@ absl::Status ProgramRun::Refuse(const absl::Status& status) {
   return ranks_->size() == 1 ? status : ranks_->Refuse("a call of a rank", status);
 }
 
+absl::Status ProgramRun::Agreed(const absl::Status& status) {
+  if (ranks_->size() == 1 || !ranks_->status().ok()) return status;
+  double failed = status.ok() ? 0 : 1;
+  RETURN_IF_ERROR(ranks_->Sum("ranks that failed", std::span(&failed, 1)));
+  if (failed == 0 || !status.ok()) return status;
+  return absl::AbortedError("another rank failed, and says why");
+}
+
 absl::Status ProgramRun::FillBatch(const gyre_array* given, size_t count) {
   std::span<const gyre_array* const> arrays;
   RETURN_IF_ERROR(arrays_->Match(batch(), given, count, &arrays));
@@ -176,7 +184,7 @@ absl::Status ProgramRun::Test(int64_t samples, const gyre_array* given, size_t c
 
 absl::Status ProgramRun::Export(const std::string& path) {
   for (const char* const ending : {".gyre", ".safetensors", ".npz"}) {
-    if (absl::EndsWith(path, ending)) return run_->Export(path);
+    if (absl::EndsWith(path, ending)) return Agreed(run_->Export(path));
   }
   return Refuse(absl::InvalidArgumentError(absl::StrCat(
       "path: expected a name that ends in .gyre, .safetensors or .npz, got \"", path, "\"")));

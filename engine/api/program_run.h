@@ -42,7 +42,7 @@ class ProgramRun {
   // With several ranks, an error of one becomes that of all, and ends the run.
   absl::Status Step(const gyre_array* given, size_t count);
   absl::Status Test(int64_t samples, const gyre_array* given, size_t count);
-  absl::Status Save() { return run_->Save(); }
+  absl::Status Save() { return Agreed(run_->Save()); }
   absl::Status Load(const std::string& path) { return run_->Load(path); }
   absl::Status Export(const std::string& path);
 
@@ -50,6 +50,8 @@ class ProgramRun {
   ProgramRun() = default;
   absl::Status ReadTexts(const ProgramRunOptions& options);
   absl::Status Start(const ProgramRunOptions& options);
+  // The same outcome on all ranks, of which some may have failed alone.
+  absl::Status Agreed(const absl::Status& status);
   // Tells the other ranks, which would wait for this one.
   absl::Status Refuse(const absl::Status& status);
   absl::Status FillBatch(const gyre_array* given, size_t count);

@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
   const std::vector<gyre::ArrayInfo> arrays = predictor.arrays();
   const gyre::ArrayInfo &input = arrays.front(), &output = arrays.back();
 
-  // Made once: Run allocates nothing.
+  // Made once, for all frames.
   std::vector<uint8_t> fitted(static_cast<size_t>(input.elements));
   std::vector<float> shares(static_cast<size_t>(output.elements));
   for (int number = 0; number < frames; ++number) {

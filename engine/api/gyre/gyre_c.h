@@ -31,7 +31,7 @@ enum gyre_code {
   GYRE_FAILED_PRECONDITION = 9,  // a call at a wrong time, or ranks that differ
   GYRE_UNIMPLEMENTED = 12,       // no CUDA in this build
   GYRE_INTERNAL = 13,            // a loss or gradient that is not finite, or a failed library
-  GYRE_UNAVAILABLE = 14,         // a silent rank, or no GPU
+  GYRE_UNAVAILABLE = 14,         // a rank that is silent or has failed, or no GPU
   GYRE_UNKNOWN = 2               // any other
 };
 
@@ -97,7 +97,7 @@ const gyre_array_info* gyre_predictor_array(const gyre_predictor* predictor, siz
 // Computes `samples` samples, from 1 to max_batch.  `arrays` has each input once, and each output
 // that is wanted, in any order.  Inputs are in the unit of the training data: Gyre normalizes them
 // as the run did, and gives predicted targets in their unit.  The first call with a number of
-// samples plans for it.  Later calls allocate nothing.
+// samples plans for it and allocates its memory.
 int gyre_predictor_run(gyre_predictor* predictor, int64_t samples, const gyre_array* arrays,
                        size_t count);
 

@@ -164,6 +164,45 @@ TEST(Predictor, SeveralNetsAndThreads) {
   EXPECT_EQ(Shares(handed, first, 3), of_first);
 }
 
+// A layer's rows go on from call to call, as from batch to batch of a test.
+TEST(Predictor, CarriesRows) {
+  TrainingRunOptions options;
+  options.net_text = R"(
+      name: "steps"
+      input { name: "x" dims: [2, 3] }
+      input { name: "y" dims: [2, 1] }
+      layer { name: "rnn" input: "x" rnn { hidden: 4 carry: true } }
+      layer { name: "out" dense { outputs: 1 } }
+      layer { name: "loss" input: ["out", "y"] mean_squared_error {} })";
+  options.trainer_text =
+      "batch: 2 steps: 1 optimizer { sgd {} } learning_rate { base: 0.1 } data { order: CONTIGUOUS "
+      "}";
+  TrainingRun run;
+  const Status opened = run.Open(options);
+  ASSERT_TRUE(opened.ok()) << opened.message();
+  ASSERT_TRUE(run.Export(Trained() / "carried.gyre").ok());
+  Predictor predictor = Opened(Trained() / "carried.gyre", {.max_batch = 2, .threads = 1});
+  const std::vector<float> first = {.1f, .2f, .3f, .4f, .5f, .6f, .7f, .8f, .9f, 1, 2, 3};
+  const std::vector<float> second(12, 0.5f);
+  const auto out = [&](const std::vector<float>& x, size_t samples) {
+    std::vector<float> values(2 * samples);
+    const Status status = predictor.Run(static_cast<int64_t>(samples),
+                                        {{"x", x.data(), 6 * samples}, {"out", values}});
+    EXPECT_TRUE(status.ok()) << status.message();
+    return values;
+  };
+  const std::vector<float> begun = out(first, 2), gone_on = out(second, 2);
+  ASSERT_TRUE(predictor.Reset().ok());
+  const std::vector<float> fresh = out(second, 2);
+  EXPECT_NE(fresh, gone_on);
+  ASSERT_TRUE(predictor.Reset().ok());
+  EXPECT_EQ(out(first, 2), begun);
+  EXPECT_EQ(out(second, 2), gone_on);
+  // Another number of samples begins anew, and so does the one after it.
+  EXPECT_EQ(out(first, 1), std::vector<float>(begun.begin(), begun.begin() + 2));
+  EXPECT_EQ(out(second, 2), fresh);
+}
+
 // One of two calls at once may be refused, and no more.
 TEST(Predictor, RefusesCallsAtOnce) {
   Predictor predictor = Opened(Trained().file(), {.max_batch = 17, .threads = 1});
@@ -243,9 +282,9 @@ TEST(Predictor, Misuse) {
             "unknown array \"imge\"; did you mean \"image\"?");
   EXPECT_EQ(run(1, {{"image", GYRE_U8, nullptr, 432}}), "\"image\": data is null");
   EXPECT_EQ(run(1, {{"image", GYRE_U8, bytes.data(), 431}}),
-            "\"image\": expected 432 bytes, 1 of [12, 12, 3] in GYRE_U8, got 431");
+            "\"image\": expected 1 times 432 bytes, of [12, 12, 3] in GYRE_U8, got 431");
   EXPECT_EQ(run(1, {{"image", GYRE_F32, image.data(), 432}}),
-            "\"image\": expected 1728 bytes, 1 of [12, 12, 3] in GYRE_F32, got 432");
+            "\"image\": expected 1 times 1728 bytes, of [12, 12, 3] in GYRE_F32, got 432");
   EXPECT_EQ(run(1, {{"image", GYRE_I32, image.data(), 1728}}),
             "\"image\": expected type GYRE_F32 or GYRE_U8, got GYRE_I32");
   EXPECT_EQ(run(1, {{"image", 77, image.data(), 1728}}),

@@ -131,6 +131,13 @@ TEST(TrainingRanks, TrainAsOne) {
   EXPECT_EQ(saving.steps(), 5);
   together.clear();
   EXPECT_EQ(Train(saving, together, world.rank * own, own, 5, 9), straight);
+  // What rank 0 alone cannot do is an error of all.
+  const Status exported = saving.Export(folder / "no/such/folder.gyre");
+  EXPECT_FALSE(exported.ok());
+  if (world.rank != 0) {
+    EXPECT_EQ(exported.message(), "another rank failed, and says why");
+  }
+  EXPECT_TRUE(saving.Export(out.c_str() + std::string("/x.gyre")).ok());
   saving.Close();
   MPI_Barrier(world.comm);
 }

@@ -236,6 +236,9 @@ TEST_F(TrainingRunTest, Misuse) {
   EXPECT_EQ(run.Step({{"x", batch.x}}).message(), "\"class\": is missing");
   EXPECT_THAT(run.Test(7, {{"x", batch.x}, {"class", batch.classes}}).message(),
               StartsWith("samples: expected a multiple of 8"));
+  EXPECT_THAT(
+      run.Test(int64_t{1} << 62, {{"x", batch.x.data(), 0}, {"class", batch.classes}}).message(),
+      HasSubstr("\"x\": expected 4611686018427387904 times 12 bytes"));
   EXPECT_EQ(run.Save().message(), "the run was opened without `out`, a folder to save to");
   EXPECT_EQ(run.Load().message(), "the run was opened without `out`; name a checkpoint");
   EXPECT_THAT(run.Export(folder_ / "a.txt").message(), HasSubstr("ends in .gyre"));

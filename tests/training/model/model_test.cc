@@ -97,6 +97,36 @@ TEST(Model, TestNetsShareTheParametersMemory) {
   }
 }
 
+// A larger testing net moves all nets to a larger arena, with the parameters' values.
+TEST(Model, AddTestKeepsTheParameters) {
+  const Parsed<NetConfig> net = *ParseNetText(kNet, "test.textproto");
+  const Primitives primitives(DeviceKind::kSim, 1);
+  const auto device = NewSimDevice({.capacity_bytes = 1 << 20});
+  const auto stream = *device->NewStream();
+  auto plan = PlanModel(net, {.train = false,
+                              .shape = {},
+                              .test_batch = 2,
+                              .test_samples = 2,
+                              .capacity_bytes = device->capacity_bytes(),
+                              .primitives = &primitives});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto model = *Model::Create(*std::move(plan), *device, *stream);
+  ASSERT_TRUE(model->Initialize(*stream).ok());
+  const std::string digest = *model->Sha256OfWeights(*stream);
+  const size_t small = model->plan().device_bytes();
+  ASSERT_TRUE(model->AddTest(net, 1, *stream).ok());
+  EXPECT_EQ(model->plan().device_bytes(), small);
+  ASSERT_TRUE(model->AddTest(net, 50, *stream).ok());
+  EXPECT_GT(model->plan().device_bytes(), small);
+  EXPECT_EQ(*model->Sha256OfWeights(*stream), digest);
+  ASSERT_EQ(model->test().size(), 3u);
+  EXPECT_EQ(model->test()[2]->plan().spec.shape.global, 50);
+  // What does not fit changes nothing.
+  EXPECT_TRUE(absl::IsResourceExhausted(model->AddTest(net, 100'000, *stream)));
+  EXPECT_EQ(model->test().size(), 3u);
+  EXPECT_EQ(*model->Sha256OfWeights(*stream), digest);
+}
+
 // A frozen layer has no gradient to compute, send or count in a norm, and where nothing below it is
 // trained, no backward.
 TEST(Model, FrozenLayersCostNoBackward) {
