@@ -79,22 +79,6 @@ depends=$(sed -n 's/^shlibs:Depends=//p' <<<"$needs")
 recommends=$(sed -n 's/^shlibs:Recommends=//p' <<<"$needs")
 [[ $depends && $recommends ]] || fail "dpkg-shlibdeps finds no packages: $needs"
 
-# The archive: what a .deb leaves to Debian, it says.
-cp -rp "$prefix" "$work/$archive"
-cp -p LICENSE "$work/$archive/"
-names() { tr ',' '\n' <<<"$1" | awk '{ printf " %s", $1 }'; }
-cat >"$work/$archive/INSTALL.txt" <<END
-Gyre $version runs in any folder of a Debian 12 with these packages:
-
-  apt install$(names "$depends")
-
-For TIFF, BMP, JPEG 2000, drawn text and make_images, for mpirun, and for the data of models/:
-
-  apt install$(names "$recommends") openmpi-bin openssh-client dataset-fashion-mnist
-
-Start bin/gyre by its path, or put a link to it in a folder of PATH.  bin/gyre --help lists the commands.
-END
-
 cat >"$documents/copyright" <<END
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: Gyre
@@ -117,6 +101,23 @@ gyre ($version) unstable; urgency=medium
 
  -- $maintainer  $(date -R -u -d "@$epoch")
 END
+
+# The archive: what a .deb leaves to Debian, it says.
+cp -rp "$prefix" "$work/$archive"
+cp -p LICENSE "$work/$archive/"
+names() { tr ',' '\n' <<<"$1" | awk '{ printf " %s", $1 }'; }
+cat >"$work/$archive/INSTALL.txt" <<END
+Gyre $version runs in any folder of a Debian 12 with these packages:
+
+  apt install$(names "$depends")
+
+For TIFF, BMP, JPEG 2000, drawn text and make_images, for mpirun, and for the data of models/:
+
+  apt install$(names "$recommends") openmpi-bin openssh-client dataset-fashion-mnist
+
+Start bin/gyre by its path, or put a link to it in a folder of PATH.  bin/gyre --help lists the commands.
+END
+
 cat >"$root/DEBIAN/control" <<END
 Package: gyre
 Version: $version
