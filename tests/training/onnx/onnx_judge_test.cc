@@ -18,20 +18,18 @@ namespace {
 
 constexpr char kJudge[] = "tests/training/onnx/onnx_judge.py";
 
-int Run(const std::string& arguments) {
-  const int status = std::system(absl::StrCat("python3 ", kJudge, " ", arguments).c_str());
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-void Judge(const std::string& folder) {
-  const int status = Run(folder);
-  if (status == 77) GTEST_SKIP() << "python3 lacks onnxruntime, onnx or numpy";
-  EXPECT_EQ(status, 0);
-}
-
 std::string Setting(const char* name, const std::string& otherwise) {
   const char* const value = std::getenv(name);
   return value == nullptr ? otherwise : value;
+}
+
+// By the Python of GYRE_ONNX_PYTHON, or the first one.
+void Judge(const std::string& folder) {
+  const std::string python = Setting("GYRE_ONNX_PYTHON", "python3");
+  const int ended = std::system(absl::StrCat(python, " ", kJudge, " ", folder).c_str());
+  const int status = WIFEXITED(ended) ? WEXITSTATUS(ended) : -1;
+  if (status == 77) GTEST_SKIP() << python << " lacks onnxruntime, onnx or numpy";
+  EXPECT_EQ(status, 0);
 }
 
 // Small ones of each kind.  GYRE_ONNX_MODELS=all takes all, which needs 8 GB and minutes.
