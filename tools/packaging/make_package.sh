@@ -60,6 +60,16 @@ while read -r object; do
   wanted+=("-e$to")
 done < <(find -L engine -name 'libgyre_*.so')
 
+echo "library"
+strip --strip-unneeded -o "$prefix/lib/libgyre.so" engine/api/libgyre.so
+chmod 644 "$prefix/lib/libgyre.so"
+needed+=("-e$prefix/lib/libgyre.so")
+put 644 include/gyre engine/api/gyre/*.h
+put 644 lib/cmake/Gyre tools/packaging/GyreConfig*.cmake
+put 644 lib/pkgconfig tools/packaging/gyre.pc
+sed -i "s/@VERSION@/$version/" "$prefix"/lib/cmake/Gyre/* "$prefix/lib/pkgconfig/gyre.pc"
+put 644 share/doc/gyre/examples engine/api/examples/*.*
+
 echo "texts"
 for text in models/*/*.textproto models/*/README.md models/README.md; do
   put 644 "share/gyre/$(dirname "$text")" "$text"
@@ -132,7 +142,10 @@ Description: trains neural nets, on one machine or many
  A model is a text file. Gyre plans its shapes, memory and communication, and
  trains it in one process or, under mpirun, in many. Trained nets predict,
  are measured, and are exported for other programs.
+ .
+ libgyre.so, with headers for C and C++, does the same in a program.
 END
+echo "activate-noawait ldconfig" >"$root/DEBIAN/triggers"
 (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
 
 echo "compressing; it takes a minute"

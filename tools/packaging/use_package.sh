@@ -50,3 +50,21 @@ gyre predict --run=runs/lenet black.bmp
 if gyre export --help | grep -q '\.onnx'; then
   gyre export --weights=runs/lenet --to=lenet.onnx --verify
 fi
+
+step "Programs of one's own, by CMake"
+DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 install --no-install-recommends \
+  cmake make g++ pkg-config python3 >/dev/null 2>&1 || fail "apt-get install cmake fails"
+cp -r /usr/share/doc/gyre/examples .
+cmake -S examples -B build >/dev/null
+cmake --build build
+ldd build/frames | grep 'libgyre.so => /'
+photos=$(gyre models)/photos/trainer.textproto
+gyre make_images --train=200 --test=20 --most=40 --out=images
+gyre train --trainer="$photos" --set data.train.images.folder="$PWD/images/train" --steps=2 --out=runs/photos
+gyre export --weights=runs/photos --to=photos.gyre
+build/frames photos.gyre 2
+build/frame photos.gyre
+python3 examples/frame.py libgyre.so photos.gyre
+build/simulation runs/simulation
+gcc $(pkg-config --cflags gyre) examples/frame.c -o frame $(pkg-config --libs gyre)
+[[ $(./frame photos.gyre) == "$(build/frame photos.gyre)" ]] || fail "pkg-config's program says otherwise"

@@ -87,6 +87,21 @@ END
 said=$(gyre predict --run=run digit.bmp 2>&1) || fail "gyre predict: $said"
 [[ $said == *digit.bmp* ]] || fail "gyre predict: $said"
 
+# The library and its headers lie where CMake and pkg-config say.
+if command -v cmake >/dev/null; then
+  cmake -S moved/here/share/doc/gyre/examples -B built -DCMAKE_PREFIX_PATH="$PWD/moved/here" >cmake.txt 2>&1 &&
+    cmake --build built --target frame >>cmake.txt 2>&1 || fail "cmake: $(cat cmake.txt)"
+fi
+cat >version.c <<'END'
+#include <stdio.h>
+#include "gyre/gyre_c.h"
+int main(void) { return puts(gyre_version()) < 0; }
+END
+here=$PWD/moved/here
+grep -qx "Version: $version" "$here/lib/pkgconfig/gyre.pc" || fail "gyre.pc: $(cat "$here/lib/pkgconfig/gyre.pc")"
+gcc "-I$here/include" version.c -o version "-L$here/lib" -lgyre "-Wl,-rpath,$here/lib"
+[[ $(./version) == "$version" ]] || fail "gyre_version: $(./version)"
+
 # The .deb has the same files, and asks for what it needs alone.
 mkdir deb
 dpkg-deb -R "$deb" deb
