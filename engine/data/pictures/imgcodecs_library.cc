@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/own_library.h"
 
 namespace gyre {
 namespace {
@@ -15,27 +16,10 @@ constexpr char kLibrary[] = "libgyre_imgcodecs.so";
 constexpr char kAdvice[] =
     "; build //engine/data/pictures/imgcodecs:libgyre_imgcodecs.so and put it beside the program";
 
-// Where the library is: beside the program, in the build that has made the program, or wherever the
-// system looks.
-std::string PathOfLibrary(const std::filesystem::path& program) {
-  std::error_code error;
-  const std::filesystem::path beside = program.parent_path() / kLibrary;
-  if (std::filesystem::exists(beside, error)) return beside.string();
-  for (auto folder = program.parent_path(); folder.has_relative_path();
-       folder = folder.parent_path()) {
-    // Of Bazel: bazel-out/CONFIGURATION/bin.
-    if (folder.filename() != "bin") continue;
-    if (folder.parent_path().parent_path().filename() != "bazel-out") continue;
-    const auto built = folder / "engine/data/pictures/imgcodecs" / kLibrary;
-    if (std::filesystem::exists(built, error)) return built.string();
-  }
-  return kLibrary;
-}
-
 absl::StatusOr<ImgcodecsLibrary> OpenLibrary() {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::string path = PathOfLibrary(program);
+  const std::string path = PathOfOwnLibrary(kLibrary, "engine/data/pictures/imgcodecs");
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const std::string why = dlerror();
