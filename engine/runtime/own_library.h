@@ -5,8 +5,8 @@
 
 namespace gyre {
 
-// Beside the program, in `folder` of the build that has made the program, or, as the bare name,
-// wherever the system looks.
-std::string PathOfOwnLibrary(const std::string& name, const std::string& folder);
+// Beside the program, in folder `in_build` of the build that has made the program, or, as the bare
+// name, wherever the system looks.
+std::string PathOfOwnLibrary(const std::string& name, const std::string& in_build);
 
 }  // namespace gyre
