@@ -72,7 +72,9 @@ def main():
             parameters = next(line for line in plan.splitlines() if line.startswith("parameters "))
             said = f"{int(parameters.split()[1].rstrip(';')):,} parameters"
             assert said in (net.parent / "README.md").read_text().replace("\n", " "), (model, said)
-            assert "warning: " not in plan, plan
+            # The pictures that are made up have fewer classes than ImageNet.
+            words = " ".join(plan.split())
+            assert words.count("warning: ") == words.count("but data.train has 10;"), plan
             if model in STEPS:
                 out = run([train, trainer, "--steps=1", f"--batch={STEPS[model]}",
                            f"--out={folder}/{model}"])
