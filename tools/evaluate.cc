@@ -99,6 +99,7 @@ absl::Status CheckReportFolder(const std::string& path) {
 }
 
 absl::StatusOr<Evaluated> Read() {
+  RETURN_IF_ERROR(CheckThreads(absl::GetFlag(FLAGS_data_threads), "data_threads"));
   std::vector<std::string> overrides = SplitSet(absl::GetFlag(FLAGS_set));
   Spellings spellings;
   if (const std::string precision = absl::GetFlag(FLAGS_precision); !precision.empty()) {

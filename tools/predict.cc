@@ -186,6 +186,7 @@ absl::Status TakeData(std::vector<std::string> paths, PredictRequest& wanted) {
 absl::StatusOr<PredictRequest> Read(const std::vector<std::string>& paths) {
   RETURN_IF_ERROR(CheckLeast(1, {FLAGS_top}));
   RETURN_IF_ERROR(CheckLeast(0, {FLAGS_batch}));
+  RETURN_IF_ERROR(CheckThreads(absl::GetFlag(FLAGS_data_threads), "data_threads"));
   PredictRequest wanted;
   ASSIGN_OR_RETURN(wanted.text.format,
                    FormatOf(absl::GetFlag(FLAGS_format), absl::GetFlag(FLAGS_out)));
@@ -207,6 +208,14 @@ absl::StatusOr<PredictRequest> Read(const std::vector<std::string>& paths) {
   wanted.weights = std::move(trained.weights);
   Parsed<NetConfig>& net = wanted.files.net;
   const TrainerConfig& config = *wanted.files.trainer.message;
+  // What is predicted must not make the numbers that it is normalized by.
+  if (wanted.weights.fit.empty() &&
+      std::ranges::any_of(config.data().normalization(), &NormalizationConfig::auto_)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(wanted.weights.path,
+                     ": holds no normalization, which the trainer's data need; name the "
+                     "run, or what `export` wrote of it: NAME.gyre or NAME.safetensors"));
+  }
   // A split by class reads the classes.
   const bool by_class = paths.empty() && config.data().split().by() == HoldOutConfig::CLASS;
   ASSIGN_OR_RETURN(

@@ -228,6 +228,7 @@ absl::StatusOr<size_t> DataMemoryBytes() {
 
 // All but what a rank's device decides; the same for the ranks of this process.
 absl::StatusOr<TrainingOptions> OptionsOf(const ConfigFiles& files) {
+  RETURN_IF_ERROR(CheckThreads(absl::GetFlag(FLAGS_data_threads), "data_threads"));
   if (!absl::GetFlag(FLAGS_epochs).empty() && !absl::GetFlag(FLAGS_steps).empty()) {
     return absl::InvalidArgumentError("--steps: is in place of --epochs; leave one out");
   }
@@ -236,9 +237,8 @@ absl::StatusOr<TrainingOptions> OptionsOf(const ConfigFiles& files) {
     return absl::InvalidArgumentError(
         absl::StrCat("--resume=", resume, " needs --out, the folder to resume in"));
   }
-  const std::string device = absl::GetFlag(FLAGS_device);
-  ASSIGN_OR_RETURN(const PlannerKind planner,
-                   PlannerNamed("planner", absl::GetFlag(FLAGS_planner)));
+  const std::string device = absl::GetFlag(FLAGS_device), by = absl::GetFlag(FLAGS_planner);
+  ASSIGN_OR_RETURN(const PlannerKind planner, PlannerNamed("planner", by));
   if (planner != PlannerKind::kAuto) RETURN_IF_ERROR(CheckPages("--planner", device));
   if (!absl::GetFlag(FLAGS_page_activations).empty()) {
     RETURN_IF_ERROR(CheckPages("--page_activations", device));

@@ -65,9 +65,9 @@ absl::Status CheckValue(bool good, absl::string_view flag, const absl::AlphaNum&
   return good ? absl::OkStatus() : WrongValue(flag, got, expected);
 }
 
-absl::Status CheckThreads(int threads) {
-  return CheckValue(threads >= 0 && threads <= kMostThreads, "threads", threads,
-                    absl::StrCat("1 to ", kMostThreads, ", or 0 for one a core"));
+absl::Status CheckThreads(int threads, absl::string_view flag) {
+  return CheckValue(threads >= 0 && threads <= kMostThreads, flag, threads,
+                    absl::StrCat("1 to ", kMostThreads, ", or 0"));
 }
 
 absl::Status CheckWritten(absl::string_view flag, const std::string& path) {

@@ -43,8 +43,8 @@ struct FlagNumber {
 };
 // Of a process.  Far beyond any machine's cores.  OpenMP crashes where the system runs out.
 inline constexpr int kMostThreads = 1024;
-// A value of --threads of a program with one rank.
-absl::Status CheckThreads(int threads);
+// A value of --threads of a program with one rank, or of another flag of threads.
+absl::Status CheckThreads(int threads, absl::string_view flag = "threads");
 // Checks that a file can be written at --`flag`, and replaces no device, pipe, link or folder.
 // `path` may be "".
 absl::Status CheckWritten(absl::string_view flag, const std::string& path);

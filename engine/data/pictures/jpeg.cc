@@ -53,9 +53,13 @@ void OnMessage(j_common_ptr jpeg, int level) {
     if (!decoder->beyond_header) return;
     // Webcams leave a sequential scan's bounds of coefficients 0.
     if (errors.msg_code == JWRN_NOT_SEQUENTIAL) return;
-    // Cameras pad the data before the end.
+    // Cameras pad the data before the end.  Other bytes are of pixels that were not decoded.
     constexpr int kEndOfImage = 0xd9;
-    if (errors.msg_code == JWRN_EXTRANEOUS_DATA && errors.msg_parm.i[1] == kEndOfImage) return;
+    if (errors.msg_code == JWRN_EXTRANEOUS_DATA && errors.msg_parm.i[1] == kEndOfImage) {
+      const JOCTET* const end = reinterpret_cast<j_decompress_ptr>(jpeg)->src->next_input_byte;
+      const JOCTET* const begin = end - errors.msg_parm.i[0];
+      if (std::all_of(begin, end, [&](JOCTET b) { return b == *begin || b == 0xff; })) return;
+    }
   }
   Fail(jpeg);
 }

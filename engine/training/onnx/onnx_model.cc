@@ -51,22 +51,47 @@ bool Differs(const std::vector<double>& numbers, double from) {
   return std::ranges::any_of(numbers, [&](double number) { return number != from; });
 }
 
+// Pictures with channels first, normalized.  OpenCV 4.6 takes no operand along their last axis, and
+// of one along their channels it takes the first sample's alone.
+std::string NormalizedChannels(const std::string& pictures, const Normalization& by,
+                               const NetValue& value, GraphWriter& writer) {
+  const auto channels = static_cast<size_t>(value.shape[3]);
+  const auto weights = [&](const char* name, const auto& of_channel) {
+    std::vector<float> floats;
+    for (size_t c = 0; c < channels; ++c) floats.push_back(static_cast<float>(of_channel(c)));
+    return writer.Weights(name, {value.shape[3]}, floats);
+  };
+  const auto std = [&](size_t c) { return by.std[c % by.std.size()]; };
+  return writer.Node("BatchNormalization",
+                     {pictures, weights("scale", [](size_t) { return 1; }),
+                      weights("bias", [](size_t) { return 0; }),
+                      weights("mean", [&](size_t c) { return by.mean[c % by.mean.size()]; }),
+                      weights("variance", [&](size_t c) { return std(c) * std(c); })},
+                     {{"epsilon", 0.f}});
+}
+
 void WriteInputs(const OnnxContent& content, const NetSpec& spec, GraphWriter& writer) {
   for (int i = 0; i < spec.inputs; ++i) {
     const NetValue& value = spec.values[i];
     const OnnxForm form = FormOf(content, value);
+    writer.SetInput(i, value.name, form);
     const auto found = content.normalizations.find(value.name);
+    if (found == content.normalizations.end()) continue;
+    const auto& [mean, std] = found->second;
+    writer.Begin(value.name);
+    if (value.shape.rank() == 4 && std::max(mean.size(), std.size()) > 1) {
+      const OnnxForm turned{OnnxForm::kChannelsFirst};
+      writer.SetInput(
+          i, NormalizedChannels(writer.ValueOf(i, turned), found->second, value, writer), turned);
+      continue;
+    }
     std::string name = value.name;
-    if (found != content.normalizations.end()) {
-      const auto& [mean, std] = found->second;
-      const bool turned = form.kind == OnnxForm::kChannelsFirst;
-      writer.Begin(value.name);
-      if (Differs(mean, 0)) {
-        name = writer.Node("Sub", {name, PerChannel("mean", mean, turned, writer)});
-      }
-      if (Differs(std, 1)) {
-        name = writer.Node("Div", {name, PerChannel("std", std, turned, writer)});
-      }
+    const bool turned = form.kind == OnnxForm::kChannelsFirst;
+    if (Differs(mean, 0)) {
+      name = writer.Node("Sub", {name, PerChannel("mean", mean, turned, writer)});
+    }
+    if (Differs(std, 1)) {
+      name = writer.Node("Div", {name, PerChannel("std", std, turned, writer)});
     }
     writer.SetInput(i, name, form);
   }

@@ -106,8 +106,9 @@ absl::StatusOr<HostTensors> OwnForward::Run(const HostTensors& inputs) {
     const auto& [mean, std] = normalization;
     const float* const from = named.tensor.as<float>();
     const auto set = [&](int64_t at, int64_t of) {
-      const size_t c = static_cast<size_t>(at) % mean.size();
-      to.as<float>()[at] = static_cast<float>((from[of] - mean[c]) / std[c]);
+      const auto c = static_cast<size_t>(at);
+      to.as<float>()[at] =
+          static_cast<float>((from[of] - mean[c % mean.size()]) / std[c % std.size()]);
     };
     if (IsTurned(source_, value)) {
       EachTurned(value.shape, set);

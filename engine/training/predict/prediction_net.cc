@@ -50,8 +50,16 @@ std::vector<WantedOutput> ScoresOf(const NetGraph& graph, const NetConfig& net) 
 absl::Status CheckOutput(const NetGraph& graph, const std::string& name) {
   const std::string layer = name.substr(0, name.find(':'));
   std::vector<std::string> names;
-  for (const Node& node : graph.nodes) names.push_back(node.config->name());
-  if (std::ranges::find(names, layer) != names.end()) return absl::OkStatus();
+  for (const Node& node : graph.nodes) {
+    const LayerConfig& config = *node.config;
+    const bool of_samples =
+        !IsLoss(config) && !config.has_accuracy() && !config.has_roc_auc() && !config.has_alarm();
+    if (of_samples) names.push_back(config.name());
+    if (config.name() != layer) continue;
+    if (of_samples) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "output \"", name, "\": is a loss or a metric, of no single sample; name what it reads"));
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("output \"", name, "\": ", Unknown("layer", layer, names)));
 }

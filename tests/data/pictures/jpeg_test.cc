@@ -255,8 +255,10 @@ TEST(Jpeg, HeadersOdditiesAreNoFaults) {
   for (const bool progressive : {false, true}) {
     std::string padded =
         RandomJpeg({.height = 20, .width = 30, .progressive = progressive}, &random);
-    padded.insert(padded.size() - 2, std::string(100, '\1'));  // before the end
-    EXPECT_TRUE(Fault(padded).ok());
+    const size_t end = padded.size() - 2;
+    EXPECT_TRUE(Fault(std::string(padded).insert(end, std::string(100, '\1'))).ok());
+    // Pixels that were not decoded.
+    EXPECT_FALSE(Fault(padded.insert(end, "\1\2\3\4\5\6\7")).ok());
   }
 }
 

@@ -238,7 +238,7 @@ TEST_F(Predict, ExportsOnnx) {
   }
   EXPECT_THAT(exported("run", {"--images=chwn"}).err, HasSubstr("expected nhwc or nchw"));
   EXPECT_THAT(exported("run", {"--outputs=loss"}).err,
-              HasSubstr("ONNX has no form of a loss or a metric"));
+              HasSubstr("is a loss or a metric, of no single sample; name what it reads"));
   EXPECT_EQ(ReadBytes(folder_ / "net.onnx"), model);
 }
 

@@ -152,10 +152,12 @@ TEST(OnnxModel, NormalizesInputs) {
   for (const double std : {2, 4}) normalization.add_std(std);
   data.add_normalization()->set_input("gone");
   const onnx::ModelProto model = Model(kImages, {.channels_first = true}, data);
-  EXPECT_EQ(Ops(model)[0], "Sub");
-  EXPECT_EQ(Ops(model)[1], "Div");
+  EXPECT_EQ(Ops(model)[0], "BatchNormalization");
   EXPECT_THAT(Constant(model, "image.mean"), ElementsAre(0.5, 0.25));
-  EXPECT_THAT(Constant(model, "image.std"), ElementsAre(2, 4));
+  EXPECT_THAT(Constant(model, "image.variance"), ElementsAre(4, 16));
+  // One transpose, ahead of it.
+  EXPECT_EQ(Ops(Model(kImages, {}, data))[0], "Transpose");
+  EXPECT_EQ(Ops(Model(kImages, {}, data))[1], "BatchNormalization");
 }
 
 // What predicts a normalized target is in the target's unit.

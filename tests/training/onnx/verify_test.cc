@@ -74,11 +74,17 @@ INSTANTIATE_TEST_SUITE_P(, VerifyTest,
                                                   "d"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// With a normalization of each channel of pictures.
 absl::StatusOr<std::unique_ptr<OnnxCase>> Case(const std::string& text,
                                                const OnnxOptions& options) {
   auto net = ParseNetText("name: \"t\" " + text, "net.textproto");
   RETURN_IF_ERROR(net.status());
-  return MakeOnnxCase(*std::move(net), {}, options, /*seed=*/2);
+  DataConfig data;
+  NormalizationConfig& normalization = *data.add_normalization();
+  normalization.set_input("image");
+  for (const double mean : {0.5, 0.25, 0.0, 0.75}) normalization.add_mean(mean);
+  normalization.add_std(0.5);
+  return MakeOnnxCase(*std::move(net), data, options, /*seed=*/2);
 }
 
 TEST_P(VerifyTest, OpenCvAgrees) {
@@ -102,7 +108,7 @@ TEST_P(VerifyTest, OpenCvAgrees) {
 TEST(Verify, FindsAWrongWeight) {
   auto made = *Case(absl::StrCat(kImage, R"(layer { name: "a" conv2d { filters: 2 kernel: 1 } })"),
                     {.outputs = {"a"}});
-  std::string& weight = *made->model.mutable_graph()->mutable_initializer(0)->mutable_raw_data();
+  std::string& weight = *made->model.mutable_graph()->mutable_initializer(4)->mutable_raw_data();
   weight[3] = static_cast<char>(weight[3] ^ 1);
   const Primitives primitives(DeviceKind::kCpu, 1);
   const auto difference = DifferenceByOpenCv(made->model, made->source, 1, primitives);

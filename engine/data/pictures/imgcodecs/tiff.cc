@@ -243,6 +243,12 @@ Refusal ReadTiffHeader(std::string_view file, PictureHeader& header) {
   if (TIFFRGBAImageOK(tiff.get(), why) == 0) {
     return Invalid(std::string("expected a TIFF that libtiff can show, got: ") + why);
   }
+  // libtiff shows it by a screen's curves.
+  const uint16_t colors = tiff.Tag(TIFFTAG_PHOTOMETRIC);
+  if (colors == PHOTOMETRIC_CIELAB || colors == PHOTOMETRIC_ICCLAB ||
+      colors == PHOTOMETRIC_ITULAB) {
+    return Invalid("expected a TIFF of grey, RGB, YCbCr, CMYK or a palette, got Lab; convert it");
+  }
   const int64_t width = tiff.LongTag(TIFFTAG_IMAGEWIDTH);
   const int64_t height = tiff.LongTag(TIFFTAG_IMAGELENGTH);
   // Decoders of faxes take 16 bytes a column.
