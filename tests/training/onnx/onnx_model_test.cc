@@ -196,8 +196,8 @@ TEST(OnnxModel, HoldsClasses) {
 
 TEST(OnnxModel, IsRefusedByLayerAndReason) {
   EXPECT_THAT(Refusal(kImages, {.outputs = {"loss"}}),
-              testing::AllOf(StartsWith("net.textproto:"), HasSubstr("layer \"loss\""),
-                             HasSubstr("ONNX has no form of a loss or a metric")));
+              testing::AllOf(StartsWith("net.textproto:"), HasSubstr("output \"loss\""),
+                             HasSubstr("is a loss or a metric, of no single sample")));
   EXPECT_THAT(Refusal(R"(input { name: "x" dims: [2, 2, 2, 3, 2] }
                          layer { name: "line" input: "x" conv1d { filters: 1 kernel: 2 } })",
                       {.outputs = {"line"}}),
