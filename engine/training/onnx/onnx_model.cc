@@ -14,6 +14,7 @@
 #include "engine/runtime/version.h"
 #include "engine/training/net/infer/shape_inference.h"
 #include "engine/training/onnx/graph_writer.h"
+#include "engine/training/predict/predict.h"
 
 namespace gyre {
 namespace {
@@ -99,10 +100,7 @@ void WriteInputs(const OnnxContent& content, const NetSpec& spec, GraphWriter& w
 
 // The value that a prediction is.
 int ValueOf(const NetSpec& spec, const Prediction& prediction) {
-  const auto record = std::ranges::find_if(
-      spec.nodes, [&](const NetNode& node) { return node.config->name() == prediction.record; });
-  GYRE_CHECK(record != spec.nodes.end());
-  return record->inputs[0];
+  return spec.nodes[RecorderOf(spec, prediction)].inputs[0];
 }
 
 // A prediction in its unit.

@@ -5,6 +5,8 @@
 #include "engine/runtime/check.h"
 #include "engine/runtime/random.h"
 #include "engine/training/feed/feed_of.h"
+#include "engine/training/predict/predict.h"
+#include "engine/training/predict/target_unit.h"
 
 namespace gyre {
 namespace {
@@ -125,13 +127,10 @@ absl::StatusOr<HostTensors> OwnForward::Run(const HostTensors& inputs) {
   HostTensors outputs;
   for (size_t p = 0; p < source_.predictions.size(); ++p) {
     const Prediction& prediction = source_.predictions[p];
-    const auto& [mean, std] = source_.units[p];
-    const auto record = std::ranges::find_if(spec().nodes, [&](const NetNode& node) {
-      return node.config->name() == prediction.record;
-    });
-    const NetValue& value = spec().values[record->inputs[0]];
-    const Tensor records =
-        buffer_->records(static_cast<int>(record - spec().nodes.begin()));  // by sample
+    const int recorder = RecorderOf(spec(), prediction);
+    const NetValue& value = spec().values[spec().nodes[recorder].inputs[0]];
+    const Tensor records = buffer_->records(recorder);  // by sample
+    Unnormalize(source_.units[p], {records.as<double>(), static_cast<size_t>(records.elements())});
     const Tensor to =
         outputs.Add(NameInModel(prediction), ShapeInModel(source_, value), DType::kF32);
     const int64_t outer = value.shape.elements(0, value.batch_axis);
@@ -139,9 +138,7 @@ absl::StatusOr<HostTensors> OwnForward::Run(const HostTensors& inputs) {
     const int64_t samples = value.shape[value.batch_axis];
     const auto number = [&](int64_t at) {
       const int64_t o = at / (samples * inner), n = at / inner % samples;
-      const double number = records.as<double>()[(n * outer + o) * inner + at % inner];
-      const size_t c = static_cast<size_t>(at) % mean.size();
-      return static_cast<float>(number * std[c] + mean[c]);
+      return static_cast<float>(records.as<double>()[(n * outer + o) * inner + at % inner]);
     };
     if (IsTurned(source_, value)) {
       EachTurned(value.shape, [&](int64_t at, int64_t of) { to.as<float>()[of] = number(at); });

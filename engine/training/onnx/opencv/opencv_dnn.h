@@ -1,5 +1,5 @@
 // opencv_dnn.h: what libgyre_opencv_dnn.so does: runs an ONNX model by OpenCV's module dnn.  A
-// program opens the library at first use (../opencv_library.h), so that no other start maps it. The
+// program opens the library at first use (../verify.h), so that no other start maps it. The
 // two share no code, hence the interface: of C, with plain types, errors as a text, no exceptions.
 #pragma once
 
