@@ -9,8 +9,7 @@
 #include "engine/training/model/fold_batch_norm.h"
 #include "engine/training/model/model.h"
 #include "engine/training/predict/prediction_net.h"
-#include "engine/training/step/input_upload.h"
-#include "engine/training/step/step_buffer.h"
+#include "engine/training/step/test_iteration.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/device_peaks.h"
 #include "tools/command_line/devices.h"
@@ -69,8 +68,7 @@ class PredictBench {
     ASSIGN_OR_RETURN(bench->model_, Model::Create(std::move(plan), device, *bench->stream_));
     RETURN_IF_ERROR(bench->model_->Initialize(*bench->stream_));
     RETURN_IF_ERROR(bench->CreateBatch(device));
-    ASSIGN_OR_RETURN(bench->buffer_, StepBuffer::Create(device, bench->net()));
-    ASSIGN_OR_RETURN(bench->upload_, InputUpload::Create(device, bench->net()));
+    ASSIGN_OR_RETURN(bench->iteration_, TestIteration::Create(device, bench->net(), nullptr));
     return bench;
   }
 
@@ -78,7 +76,7 @@ class PredictBench {
     std::vector<double> seconds;
     for (int i = 0; i < absl::GetFlag(FLAGS_calls); ++i) {
       const auto start = BenchClock::now();
-      RETURN_IF_ERROR(Call());
+      RETURN_IF_ERROR(iteration_->Run(batch_, *stream_, sum_));
       seconds.push_back(SecondsSince(start));
     }
     ms_.push_back(1e3 * Median(std::move(seconds)));
@@ -90,17 +88,6 @@ class PredictBench {
 
  private:
   const Net& net() const { return *model_->test().front(); }
-
-  absl::Status Call() {
-    buffer_->Set({}, {});
-    RETURN_IF_ERROR(buffer_->Upload(*stream_));
-    RETURN_IF_ERROR(upload_->Start(/*lane=*/0, batch_, *stream_));
-    RETURN_IF_ERROR(upload_->Deliver(/*lane=*/0, *stream_, net()));
-    RETURN_IF_ERROR(net().Forward(*stream_, sum_));
-    RETURN_IF_ERROR(buffer_->Download(*stream_));
-    RETURN_IF_ERROR(stream_->Synchronize());
-    return buffer_->CheckFault(batch_);
-  }
 
   absl::Status CreateBatch(Device& device) {
     const NetPlan& plan = net().plan();
@@ -128,8 +115,7 @@ class PredictBench {
   std::unique_ptr<Model> model_;
   Buffer batch_memory_;
   Batch batch_;
-  std::optional<StepBuffer> buffer_;
-  std::optional<InputUpload> upload_;
+  std::optional<TestIteration> iteration_;
   const Net::SumStatistic sum_ = [](Stream&, absl::string_view, Tensor) {
     return absl::OkStatus();
   };
