@@ -41,7 +41,8 @@ class Settings:
         self.compiled_rows = [(_LENET, ["BF16"]), (_GPT, ["BF16"])]
         self.paging_device, self.paging_bench, self.paging_rounds = device, _ALEXNET, 3
         self.saving_layouts = ["", ":contiguous"]
-        self.profile_rows = [(_RESNET, "BF16"), (_GPT, "BF16")]
+        self.profile_rows = [(_RESNET, "BF16"), (_GPT, "BF16"), (_LENET, "TF32"), (_ALEXNET, "BF16"),
+                             (_LSTM, "TF32")]
         self.layer_rows = [(_RESNET, "BF16"), (_GPT, "BF16")]
         self.op_benches = [_LENET, _RESNET, _ALEXNET]
         self.op_precisions = ["BF16", "TF32", "F32", "F16", "F64"]

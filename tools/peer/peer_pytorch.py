@@ -129,7 +129,11 @@ def make_step(mode, net_name, batch, device, precision):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+
+    def replay(captured=step):  # keeps what the graph reads: net, batch and optimizer
+        graph.replay()
+
+    return replay
 
 
 def synchronize(device):
