@@ -67,6 +67,8 @@ def _nvcc_library_impl(ctx):
         if ctx.attr.kernels:
             args.add_all(_nvcc_architecture_flags())
             args.add_all(_KERNEL_FLAGS)
+            if not ctx.attr.contracts:
+                args.add("-fmad=false")
         else:
             args.add_all(["-isystem", CUDA_HOME + "/include"])
         args.add_all(["-O2", "-DNDEBUG"])
@@ -119,6 +121,7 @@ _nvcc_library = rule(
     implementation = _nvcc_library_impl,
     attrs = {
         "alwayslink": attr.bool(),
+        "contracts": attr.bool(),
         "deps": attr.label_list(providers = [CcInfo]),
         "hdrs": attr.label_list(allow_files = [".h"]),
         "kernels": attr.bool(),
@@ -131,7 +134,7 @@ _nvcc_library = rule(
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
 )
 
-def device_cc_library(name, srcs, hdrs = [], deps = [], kernels = True, **kwargs):
+def device_cc_library(name, srcs, hdrs = [], deps = [], kernels = True, contracts = True, **kwargs):
     """A cc_library whose sources nvcc compiles where CUDA is on.
 
     Args:
@@ -140,12 +143,16 @@ def device_cc_library(name, srcs, hdrs = [], deps = [], kernels = True, **kwargs
       hdrs: public headers.
       deps: libraries; //third_party:cuda, the CUDA run time, comes by itself.
       kernels: whether a source defines or launches kernels.
+      contracts: whether kernels may make a product and a sum one operation, which rounds once. nvcc
+        chooses anew in each kernel, so that a formula has other bits in another loop. Without it
+        sums of products take up to twice as many instructions.
       **kwargs: alwayslink, testonly, tags and visibility.
     """
     library = cc_library
     if CUDA_HOME:
         library = _nvcc_library
         kwargs["kernels"] = kernels
+        kwargs["contracts"] = contracts
     library(
         name = name,
         srcs = srcs,
