@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/runtime/math.h"
+#include "layers/attention/attention_plan.h"
 #include "tests/layers/layer_contract.h"
 #include "tests/sanitized.h"
 
@@ -19,6 +21,9 @@ struct Problem {
     return "attention { heads: " + std::to_string(heads) + (causal ? " causal: true }" : " }");
   }
 };
+
+// The plan is a GPU's.
+bool TestsGpu() { return NamedDevice() == DeviceKind::kCuda; }
 
 struct Answer {
   Doubles y, dq, dk, dv;
@@ -115,7 +120,7 @@ void ExpectByDefinition(const Problem& p, const Primitives* primitives) {
         return packed ? PartOf(of[0], p.c, part) : of[part];
       };
       // A GPU's products read probabilities and dS of the type.
-      const double rounded = primitives == nullptr ? 1 : 4;
+      const double rounded = primitives != nullptr || TestsGpu() ? 4 : 1;
       const double tolerance = compute == DType::kF64   ? 1e-13
                                : compute == DType::kF32 ? 3e-6
                                : compute == DType::kF16 ? rounded * 0x1p-11 + 3e-6
@@ -203,17 +208,27 @@ TEST(Attention, ReadsInBackwardOnlyWhatItNeeds) {
   }
 }
 
-// Two tiles of 2^19 scores, 64 rows of one head, which has 2^26.  Each row's probabilities add up
-// to 1, so dV adds up to what dY does.
+// Of a GPU, also what its products want: a few megabytes.
+void ExpectScratch(const RunResult& result, size_t bytes) {
+  const size_t got = result.spec.states.back().size_bytes();
+  EXPECT_GE(got, bytes);
+  EXPECT_LE(got, bytes + (TestsGpu() ? size_t{64} << 20 : 0));
+}
+
+// Two tiles of 2^19 scores, 64 rows of one head, which has 2^26.  A GPU's have half of the rows of
+// all heads, up to 2^28 scores, and operands are copied.  Each row's probabilities add up to 1, so
+// dV adds up to what dY does.
 TEST(Attention, LongSequence) {
-  constexpr int64_t kT = kSanitized ? 4096 : 8192;
+  const int64_t kT = kSanitized || TestsGpu() ? 4096 : 8192;
   const Shape shape{1, kT, 16};
   LayerCase layer{"attention { heads: 4 causal: true }",
                   {Distinct(shape, 1), Distinct(shape, 2), Distinct(shape, 3)}};
   layer.output_gradient = Distinct(shape, 4).values;
   for (double& x : layer.output_gradient) x += 3;
   const RunResult result = Ran(layer, {.threads = 2, .compute = DType::kF32});
-  EXPECT_EQ(result.spec.states.back().size_bytes(), 2 * (1 << 19) * sizeof(float));
+  const size_t scores = 2 * (TestsGpu() ? 4 * kT / 2 * kT : 1 << 19);
+  const size_t copies = TestsGpu() ? 7 * kT * 16 : 0;
+  ExpectScratch(result, (scores + copies) * sizeof(float));
   for (size_t c = 0; c < 16; ++c) {
     double dv = 0, dy = 0;
     for (size_t i = c; i < layer.output_gradient.size(); i += 16) {
@@ -224,13 +239,44 @@ TEST(Attention, LongSequence) {
   }
 }
 
+// A GPU's scores and their gradients end at 2^28 of each, however long the sequences.
+TEST(Attention, GpuScoresAreBounded) {
+  std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
+  libraries.push_back(NewReferenceLibrary());
+  const Primitives gpu(DeviceKind::kCuda, std::move(libraries));
+  AttentionConfig config;
+  config.set_heads(3);
+  for (const int64_t t : {100, 3000, 20000, 70000, 1000000}) {
+    const Shape x{5, t, 24};
+    const Shape shapes[] = {x, x, x};
+    const DType dtypes[] = {DType::kF32, DType::kF32, DType::kF32};
+    const int axes[] = {0, 0, 0};
+    const uint8_t needs_gradient[] = {true, true, true};
+    const auto plan = PlanAttention(config, {.inputs = shapes,
+                                             .dtypes = dtypes,
+                                             .batch_axes = axes,
+                                             .needs_gradient = needs_gradient,
+                                             .global_batch = 5,
+                                             .primitives = &gpu});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const int64_t matrices = plan->group_samples * plan->group_heads;
+    const int64_t scores = matrices * plan->tile_rows * RoundUp(t, kAttentionAligned);
+    EXPECT_LE(scores, int64_t{1} << 28) << t;
+    if (t >= 20000) {
+      EXPECT_GT(scores, int64_t{1} << 27) << t;
+    }
+  }
+}
+
 // Of types that are copied, also seven arrays of the eight heads of two samples that one block
-// holds.
+// holds.  A GPU's copies of four operands, probabilities and dS have the type.
 TEST(Attention, ScratchOfCopies) {
   const TestInput x = Distinct({2, 128, 32}, 1);
   const RunResult result = Ran({"attention { heads: 4 }", {x, x, x}}, {.compute = DType::kBF16});
-  EXPECT_EQ(result.spec.states.back().size_bytes(),
-            (2 * 8 * 128 * 128 + 7 * 8 * 128 * 8) * sizeof(float));
+  constexpr size_t kScores = 8 * 128 * 128, kOperand = 8 * 128 * 8;
+  ExpectScratch(result, TestsGpu() ? (kScores + 3 * kOperand) * sizeof(float) +
+                                         (2 * kScores + 4 * kOperand) * SizeOf(DType::kBF16)
+                                   : (2 * kScores + 7 * kOperand) * sizeof(float));
 }
 
 TEST(Attention, Errors) {
