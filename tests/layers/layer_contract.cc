@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <iostream>
 #include <limits>
 #include <set>
 
@@ -223,8 +224,9 @@ class Contract {
     return {};
   }
 
-  // What a device could get wrong.
+  // What a device could get wrong.  Says what it runs, since tools/gpu ends a test that is silent.
   void OnDevice(DeviceKind device) const {
+    std::cout << "case: " << layer_.config << " " << layer_.inputs[0].shape.ToString() << std::endl;
     const RunOptions oracle = {.device = DeviceKind::kCpu};
     const RunResult f64 = Run(oracle);
     for (const DType compute : kRealTypes) {

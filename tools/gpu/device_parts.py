@@ -10,7 +10,7 @@ from results import FAILED, OK, SKIPPED
 
 _LOST = 3  # device_tests' exit code: the GPU's context is gone
 _MOST_STARTS = 4  # of what is left, after a test that ended the program
-_SILENCE_S = 15  # of one test
+_SILENCE_S = 15  # of one test, or of one case of a layer's contract
 _MOST_NAMES = 3  # of failed tests, in a row
 
 # Row: tests.  The first that fits; the order is GoogleTest's.
@@ -84,7 +84,7 @@ class DeviceTests:
         self._programs, self._results, self._settings = programs, results, settings
         self._label = label
         self._groups, self._of = {}, {}  # row: Group; test: row
-        self._running, self._said = None, []
+        self._running, self._case, self._said = None, "", []
         self.lost = ""  # the GPU's context: what the program says of it
 
     def run(self, rows, limit_s):
@@ -102,7 +102,7 @@ class DeviceTests:
                 on_line=self._line)
             before, ended_in = pending, self._running
             if ended_in and outcome.status != SKIPPED:
-                self._ended(ended_in, False, 0, outcome.why())
+                self._ended(ended_in, False, 0, self._case + outcome.why())
             self._running = None
             if self.lost:
                 self._results.add(self._label + ": device lost", FAILED, self.lost)
@@ -119,13 +119,15 @@ class DeviceTests:
         began = re.match(r"^\[ RUN      \] (\S+)$", line)
         ended = re.match(r"^\[(       OK |  FAILED  |  SKIPPED )\] (\S+?),? .*\((\d+) ms\)$", line)
         if began:
-            self._running, self._said = began.group(1), []
+            self._running, self._case, self._said = began.group(1), "", []
         elif ended and ended.group(2) == self._running:
             self._running = None
             self._ended(ended.group(2), ended.group(1) != "  FAILED  ", int(ended.group(3)) / 1e3,
                         " ".join(self._said))
         elif line.startswith("device lost: "):
             self.lost = line[len("device lost: "):]
+        elif line.startswith("case: "):
+            self._case = "in %s: " % line[len("case: "):]
         elif self._running and len(self._said) < 12:
             self._said.append(line.strip())
 

@@ -54,7 +54,7 @@ EOF
   for test in $(echo "${1#*=}" | tr ':' ' '); do
     echo "[ RUN      ] $test"
     case ",$FAULTS," in
-    *",test:$test:hang,"*) exec sleep 1000 ;;
+    *",test:$test:hang,"*) echo "case: relu {} [5, 7]"; exec sleep 1000 ;;
     *",test:$test:lost,"*)
       printf 'x.cc:7: Failure\nillegal address\n[  FAILED  ] %s, where GetParam() = 4-byte object (3 ms)\n' "$test"
       echo "device lost: INTERNAL: an illegal memory access"
@@ -264,7 +264,8 @@ class GpuFlow(unittest.TestCase):
 
         # A test that takes the GPU's context, or hangs, or is wrong, costs its own row alone.
         for run, text in ((lost, "1 of 2: %s; x.cc:7: Failure illegal address" % relu),
-                          (hung, "without output"), (wrong, "1 of 2: %s; " % dense)):
+                          (hung, "; in relu {} [5, 7]: ended after "),
+                          (wrong, "1 of 2: %s; " % dense)):
             rows = self.others(run, "A", ("smoke: layers F32 Best",))
             self.assertEqual(rows["smoke: layers F32 Best"][0], "FAILED")
             self.assertIn(text, rows["smoke: layers F32 Best"][1])
