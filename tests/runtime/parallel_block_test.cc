@@ -30,6 +30,11 @@ class LoopBlock {
   }
 
   template <typename F>
+  void WarpPhase(F f) {
+    Phase(f);
+  }
+
+  template <typename F>
   bool Any(F f) {
     bool any = false;
     Phase([&](int thread) { any = f(thread) || any; });
@@ -273,6 +278,7 @@ TEST(LanesTest, ArePowersOfTwoThatSuitTheExtents) {
     }
   }
   EXPECT_EQ(RowLanes(10), 8);
+  EXPECT_EQ(RowLanes(kWarpColumns), kWarp);
   EXPECT_EQ(RowLanes(1000), 256);
   EXPECT_EQ(ColumnLanes(64, 1), 8);
   EXPECT_EQ(ColumnLanes(64, 500), 32);

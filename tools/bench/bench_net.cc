@@ -247,6 +247,7 @@ class StepBench {
         .bucket_bytes = several ? communication_.WorthwhileBytes() : ModelOptions().bucket_bytes,
         .fit_buckets = several,
         .can_send_rows = CheckHalves(allreduce).ok(),
+        .recompute = device.kind() != DeviceKind::kCuda,
         .feed = FeedOn(device.kind(), FeedOfBytes(*net_.message)),
         .capacity_bytes = device.capacity_bytes(),
         .pages = {.planner = PlannerOn(device.kind(), options_.planner)},

@@ -4,11 +4,12 @@
 // A block B has
 //   int64_t index() const, count() const;  // this block's number, and how many there are
 //   void Phase(f);                         // f(thread) on every thread, then a barrier
-//   bool Any(f);                           // the same, and true if f was true on any thread
+//   void WarpPhase(f);                     // the same, but the barrier is of each kWarp neighbours
+//   bool Any(f);                           // as Phase, and true if f was true on any thread
 // From phase to phase only `values` and `flags` survive, [kThreads] in shared memory, and variables
-// that are equal on all threads.  All threads must reach a Phase or Any, or its barrier deadlocks.
-// Within a phase no thread touches an element that another writes.  Extents alone decide how values
-// combine.  There are no warp shuffles, because the loop of a test has no warps.
+// that are equal on all threads.  All threads must reach a Phase, WarpPhase or Any, or its barrier
+// deadlocks. Within a phase no thread touches an element that another writes.  Extents alone decide
+// how values combine.  There are no warp shuffles, because the loop of a test has no warps.
 //
 // Terms:
 //   piece  a range of one row's columns (one column's rows) that is reduced to one value
@@ -24,6 +25,10 @@
 namespace gyre::parallel_internal {
 
 inline constexpr int kThreads = 256;
+// Threads that wait for each other for nothing.  A block's barrier takes them as long as a load.
+inline constexpr int kWarp = 32;
+// The longest rows that a warp reduces.  A thread then has 8 columns.
+inline constexpr int64_t kWarpColumns = 8 * kWarp;
 // Columns of a destination that one block adds to.  A thread's four share one search for rows.
 inline constexpr int64_t kScatterColumns = 4 * kThreads;
 // Elements of a part that one block visits at a time.
@@ -32,10 +37,11 @@ inline constexpr int64_t kPartElements = 4 * kThreads;
 // memory at an occupancy of 50 %.
 inline constexpr int kLoadsInFlight = 4;
 
-// Threads that share a row, a power of two.  A thread has one or two columns, of up to 512.
+// Threads that share a row, a power of two: of a warp, or, where rows are longer, of the block.
 HOST_DEVICE constexpr int RowLanes(int64_t columns) {
+  const int most = columns <= kWarpColumns ? kWarp : kThreads;
   int lanes = 1;
-  while (lanes < kThreads && 2 * lanes < columns) lanes *= 2;
+  while (lanes < most && 2 * lanes < columns) lanes *= 2;
   return lanes;
 }
 
@@ -66,17 +72,13 @@ HOST_DEVICE typename R::Value CombineStrided(const R& r, int64_t begin, int64_t 
   return values[0];
 }
 
-// Combines the values of each group of `members` threads, `stride` apart, into its first member's.
-// member(thread) is the thread's number in its group.
-template <typename B, typename R, typename Member>
-HOST_DEVICE void CombineTree(B& block, const R& r, int members, int stride, Member member,
-                             typename R::Value* values) {
-  for (int width = members / 2; width > 0; width /= 2) {
-    block.Phase([&](int thread) {
-      if (member(thread) < width) {
-        values[thread] = r.Combine(values[thread], values[thread + width * stride]);
-      }
-    });
+// A phase after which only threads that share a row need each other's values.
+template <typename B, typename F>
+HOST_DEVICE void RowPhase(B& block, int lanes, F f) {
+  if (lanes <= kWarp) {
+    block.WarpPhase(f);
+  } else {
+    block.Phase(f);
   }
 }
 
@@ -86,7 +88,7 @@ HOST_DEVICE void CombineRows(B& block, const R& r, int64_t rows, int64_t columns
                              int64_t first, typename R::Value* values) {
   const int64_t size = CeilDiv(columns, pieces);
   const int lanes = RowLanes(size);
-  block.Phase([&](int thread) {
+  RowPhase(block, lanes, [&](int thread) {
     const int64_t i = first + thread / lanes, row = i / pieces, begin = i % pieces * size;
     const int64_t end = begin + size < columns ? begin + size : columns;
     values[thread] = row < rows
@@ -94,8 +96,13 @@ HOST_DEVICE void CombineRows(B& block, const R& r, int64_t rows, int64_t columns
                                           [&](int64_t column) { return r.Load(row, column); })
                          : r.Identity();
   });
-  CombineTree(
-      block, r, lanes, 1, [lanes](int thread) { return thread % lanes; }, values);
+  for (int width = lanes / 2; width > 0; width /= 2) {
+    RowPhase(block, lanes, [&](int thread) {
+      if (thread % lanes < width) {
+        values[thread] = r.Combine(values[thread], values[thread + width]);
+      }
+    });
+  }
 }
 
 // Calls Store(row * pieces + piece, the piece's value).
@@ -106,7 +113,7 @@ HOST_DEVICE void ForEachRowBlock(B& block, int64_t rows, int64_t columns, int64_
   for (int64_t first = block.index() * block_pieces; first < rows * pieces;
        first += block.count() * block_pieces) {
     CombineRows(block, r, rows, columns, pieces, first, values);
-    block.Phase([&](int thread) {
+    RowPhase(block, lanes, [&](int thread) {
       const int64_t i = first + thread / lanes;
       if (thread % lanes == 0 && i < rows * pieces) r.Store(i, values[thread]);
     });
@@ -120,10 +127,10 @@ HOST_DEVICE void TransformRowsBlock(B& block, int64_t rows, int64_t columns, con
   for (int64_t first = block.index() * block_rows; first < rows;
        first += block.count() * block_rows) {
     CombineRows(block, r, rows, columns, /*pieces=*/1, first, values);
-    block.Phase([&](int thread) {
+    RowPhase(block, lanes, [&](int thread) {
       if (thread % lanes == 0) values[thread] = r.Finish(values[thread]);
     });
-    block.Phase([&](int thread) {
+    RowPhase(block, lanes, [&](int thread) {
       const int64_t row = first + thread / lanes;
       if (row >= rows) return;
       const typename R::Value value = values[thread / lanes * lanes];
@@ -150,8 +157,13 @@ HOST_DEVICE void ReduceColumnsBlock(B& block, int64_t rows, int64_t columns, int
                                             [&](int64_t row) { return r.Load(row, column); })
                            : r.Identity();
     });
-    CombineTree(
-        block, r, row_lanes, lanes, [lanes](int thread) { return thread / lanes; }, values);
+    for (int width = row_lanes / 2; width > 0; width /= 2) {
+      block.Phase([&](int thread) {
+        if (thread / lanes < width) {
+          values[thread] = r.Combine(values[thread], values[thread + width * lanes]);
+        }
+      });
+    }
     block.Phase([&](int thread) {
       const int64_t column = first + thread % lanes;
       if (thread < lanes && column < columns) r.Store(piece * columns + column, values[thread]);

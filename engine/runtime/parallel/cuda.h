@@ -45,6 +45,11 @@ class CudaBlock {
     __syncthreads();
   }
   template <typename F>
+  __device__ void WarpPhase(F f) {
+    f(static_cast<int>(threadIdx.x));
+    __syncwarp();
+  }
+  template <typename F>
   __device__ bool Any(F f) {
     return __syncthreads_or(f(static_cast<int>(threadIdx.x)) ? 1 : 0) != 0;
   }

@@ -43,8 +43,12 @@ absl::Status CheckInputsFit(const Parsed<NetConfig>& net, const ModelOptions& op
 class NetsPlanner {
  public:
   // `first` was planned before, or is null.
-  NetsPlanner(const Parsed<NetConfig>& net, ModelPlan& plan, const NetPlan* first = nullptr)
-      : net_(net), plan_(plan), first_(first ? std::make_unique<NetPlan>(*first) : nullptr) {}
+  NetsPlanner(const Parsed<NetConfig>& net, ModelPlan& plan, bool recompute,
+              const NetPlan* first = nullptr)
+      : net_(net),
+        plan_(plan),
+        recompute_(recompute),
+        first_(first ? std::make_unique<NetPlan>(*first) : nullptr) {}
 
   absl::StatusOr<std::unique_ptr<NetPlan>> Plan(bool train, int64_t global_batch) {
     const RunShape& run = plan_.options.shape;
@@ -71,6 +75,7 @@ class NetsPlanner {
         NetPlan plan,
         PlanNet(net_,
                 {.infer = {.train = train,
+                           .recompute = recompute_,
                            .shape = shape,
                            .primitives = options.primitives,
                            .same_parameters_as = first_ ? &first_->spec : nullptr},
@@ -87,6 +92,7 @@ class NetsPlanner {
 
   const Parsed<NetConfig>& net_;
   ModelPlan& plan_;
+  const bool recompute_;
   std::unique_ptr<NetPlan> first_;
 };
 
@@ -195,12 +201,12 @@ absl::Status CheckSequences(const Parsed<NetConfig>& net, const NetPlan& test) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options) {
+// All but how the nets page.
+absl::StatusOr<ModelPlan> PlanNets(const Parsed<NetConfig>& net, const ModelOptions& options,
+                                   bool recompute) {
   ModelPlan plan;
   plan.options = options;
-  NetsPlanner planner(net, plan);
+  NetsPlanner planner(net, plan, recompute);
   if (options.train) {
     ASSIGN_OR_RETURN(plan.train, planner.Plan(true, options.shape.global));
     plan.options.shape = plan.train->spec.shape;
@@ -218,7 +224,19 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
   const NetPlan* const largest = LargestNet(plan);
   plan.resident_bytes =
       (largest ? largest->memory.device_bytes : 0) + ReservedBytes(plan, /*paged=*/false);
+  return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options) {
+  if (options.train && !options.recompute) {
+    ASSIGN_OR_RETURN(ModelPlan plan, PlanNets(net, options, /*recompute=*/false));
+    if (plan.resident_bytes <= options.capacity_bytes) return plan;
+  }
+  ASSIGN_OR_RETURN(ModelPlan plan, PlanNets(net, options, /*recompute=*/true));
   if (plan.resident_bytes <= options.capacity_bytes) return plan;
+  const NetPlan* const largest = LargestNet(plan);
   if (options.pages.planner == PlannerKind::kNone) {
     return WithReserved(CheckCapacity(largest->trace.trace, largest->memory, options.capacity_bytes,
                                       ReservedBytes(plan, /*paged=*/false)),
@@ -244,7 +262,7 @@ absl::Status AddTest(const Parsed<NetConfig>& net, int64_t batch, ModelPlan& pla
         "the device's memory cannot hold the net at once, so all batches are of %d samples",
         plan.test.front()->spec.shape.global));
   }
-  NetsPlanner planner(net, plan, plan.test.front().get());
+  NetsPlanner planner(net, plan, /*recompute=*/false, plan.test.front().get());
   ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> test, planner.Plan(/*train=*/false, batch));
   RETURN_IF_ERROR(CheckCapacity(test->trace.trace, test->memory, plan.options.capacity_bytes, 0));
   plan.test.push_back(std::move(test));
@@ -468,33 +486,6 @@ std::string ModelPlan::Fingerprint() const {
     text += DescribeCarried(train->spec);
   }
   return text;
-}
-
-std::vector<PrecisionBytes> BytesInEachPrecision(const Parsed<NetConfig>& net,
-                                                 const ModelOptions& options,
-                                                 const BytesOfSum& sum) {
-  std::vector<PrecisionBytes> all;
-  for (const DType precision : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
-    PrecisionBytes& bytes = all.emplace_back(PrecisionBytes{.precision = precision});
-    ModelOptions other = options;
-    other.shape.compute = precision;
-    other.test_samples = 0;
-    other.capacity_bytes = ~size_t{0};
-    const absl::StatusOr<ModelPlan> plan = PlanModel(net, other);
-    if (!plan.ok()) {
-      bytes.refusal = std::string(plan.status().message());
-      continue;
-    }
-    for (const Parameter& parameter : plan->parameters.all()) {
-      bytes.parameters += parameter.spec.size_bytes();
-    }
-    for (const GradientBucket& bucket : plan->train->order.buckets) bytes.gradients += bucket.bytes;
-    bytes.activations = plan->train->memory.device_bytes - plan->persistent_bytes();
-    bytes.masters = plan->master_bytes();
-    bytes.optimizer = plan->slot_bytes();
-    bytes.sent = BytesSent(*plan->train, sum);
-  }
-  return all;
 }
 
 }  // namespace gyre

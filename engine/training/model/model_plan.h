@@ -36,6 +36,9 @@ struct ModelOptions {
   bool fit_buckets = false;  // bucket_bytes is the worthwhile size (FitBuckets), else the largest
   // The allreduce has halves (AlgorithmProperties), which send the touched rows of tables.
   bool can_send_rows = false;
+  // Cheap outputs are computed again for backward.  False: only where the nets do not fit
+  // otherwise.
+  bool recompute = true;
   Feed feed = {};
   size_t capacity_bytes = ~size_t{0};
   PagingOptions pages = {.planner = PlannerKind::kNone};

@@ -32,6 +32,7 @@ ModelOptions Planning::OptionsOf(const TrainerConfig& config) const {
                                       : static_cast<size_t>(distributed.bucket_bytes()),
           .fit_buckets = fit_buckets,
           .can_send_rows = has_halves && distributed.wire() == DistributedConfig::F32,
+          .recompute = device.kind() != DeviceKind::kCuda,
           .feed = FeedOn(device.kind(), data.feed),
           .capacity_bytes = device.capacity_bytes(),
           .pages = on_device,

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
 #include <string>
@@ -184,6 +185,41 @@ TEST(Model, FrozenLayersCostNoBackward) {
       EXPECT_EQ(plan->train->trace.gradients.parameters[p] >= 0, trained);
     }
   }
+}
+
+TEST(Model, MayComputeTwiceOnlyWhereMemoryLacks) {
+  const Parsed<NetConfig> net = *ParseNetText(
+      R"(name: "t" input { name: "x" dims: [50] } input { name: "label" type: LABEL }
+         layer { name: "fc" dense { outputs: 60 } }
+         layer { name: "norm" layer_norm {} }
+         layer { name: "fc2" dense { outputs: 200 } }
+         layer { name: "gelu" gelu {} }
+         layer { name: "out" dense { outputs: 300 } }
+         layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} })",
+      "test.textproto");
+  const Primitives primitives(DeviceKind::kCpu, 1);
+  const auto plan = [&](bool recompute, size_t capacity) {
+    return *PlanModel(net, {.shape = {.global = 64},
+                            .recompute = recompute,
+                            .capacity_bytes = capacity,
+                            .pages = {.planner = PlannerKind::kAuto},
+                            .primitives = &primitives});
+  };
+  const auto recomputes = [](const ModelPlan& of) {
+    return std::ranges::any_of(of.train->spec.nodes, &NetNode::recomputed);
+  };
+  const ModelPlan less = plan(true, ~size_t{0}), faster = plan(false, ~size_t{0});
+  EXPECT_TRUE(recomputes(less));
+  EXPECT_FALSE(recomputes(faster));
+  ASSERT_LT(less.resident_bytes, faster.resident_bytes);
+  EXPECT_FALSE(recomputes(plan(false, faster.resident_bytes)));
+  for (const size_t capacity : {faster.resident_bytes - 1, less.resident_bytes}) {
+    const ModelPlan lacking = plan(false, capacity);
+    EXPECT_TRUE(recomputes(lacking));
+    EXPECT_FALSE(lacking.pages());
+    EXPECT_EQ(lacking.resident_bytes, less.resident_bytes);
+  }
+  EXPECT_TRUE(plan(false, less.resident_bytes - 1).pages());
 }
 
 // Wherever it is, and beside the largest number.

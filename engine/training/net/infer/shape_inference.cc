@@ -47,7 +47,7 @@ class Inference {
     if (options_.train) RETURN_IF_ERROR(FindNeededGradients(config_, net_));
     RETURN_IF_ERROR(CheckOneCount());
     ShareMemory(net_);
-    ChooseRecomputed(net_);
+    if (options_.recompute) ChooseRecomputed(net_);
     return std::move(net_);
   }
 

@@ -8,6 +8,7 @@ namespace gyre {
 
 struct InferNetOptions {
   bool train = true;
+  bool recompute = true;  // cheap outputs are computed again for backward (ChooseRecomputed)
   RunShape shape;
   const Primitives* primitives = nullptr;  // outlives the result
   // The net whose parameters and layouts this one uses.  Null: this net makes the parameters.
