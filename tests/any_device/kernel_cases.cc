@@ -8,6 +8,7 @@ const std::vector<KernelCase>& KernelCases() {
       {"conv2d", "conv2d { filters: 4 kernel: 3 padding: 1 }", {{2, 8, 8, 4}}},
       {"conv2d", "conv2d { filters: 3 kernel: 2 use_bias: false }", {{2, 5, 7, 3}}},
       {"conv2d", "conv2d { filters: 4 kernel: 3 groups: 2 }", {{2, 5, 5, 2}}},
+      {"conv2d", "conv2d { filters: 4 kernel: 3 stride: 2 padding: [0, 1, 3, 2] }", {{2, 5, 7, 3}}},
       {"conv2d",
        "conv2d { filters: 4 kernel: 3 weight { learning_rate_multiplier: 0 } }",
        {{2, 8, 8, 4}}},

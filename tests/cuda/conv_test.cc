@@ -30,10 +30,16 @@ constexpr Conv2dSpec kSmall{.n = 2,
                             .w = 6,
                             .c = 4,
                             .filters = 8,
-                            .window = {.kernel_h = 3, .kernel_w = 2, .padding_bottom = 1},
+                            .window = {.kernel_h = 3, .kernel_w = 2},
                             .bias = true,
-                            .activation = Activation::kRelu,
                             .weight_layout = {}};
+
+Conv2dSpec UnequallyPadded() {
+  Conv2dSpec spec = kSmall;
+  spec.window.padding_bottom = 1;
+  spec.window.padding_left = 3;
+  return spec;
+}
 
 class CudaConvTest : public testing::Test {
  protected:
@@ -94,6 +100,41 @@ TEST_F(CudaConvTest, BiasAndActivationApartAsReference) {
   EXPECT_NE(library->choices().find("bias and activation apart"), std::string::npos);
 }
 
+// Not the one that computes wrong sums from it.
+TEST_F(CudaConvTest, PaddingThatDiffersIsZerosInMemory) {
+  const auto library = NewLibrary();
+  ExpectAsReference<float>(*library, UnequallyPadded());
+  Conv2dSpec spec = UnequallyPadded();
+  spec.dtype = DType::kF16;
+  spec.activation = Activation::kRelu;
+  spec.window.stride_h = 2, spec.window.dilation_w = 2, spec.window.padding_right = 5;
+  ExpectAsReference<Half>(*library, spec);
+  spec.train = false;
+  EXPECT_EQ(EngineOf(*library, spec), 2);
+}
+
+// A selector, which can try it, is offered ReLU in the graph as well.
+TEST_F(CudaConvTest, ReluHandsNaNOn) {
+  class : public CudaSelector {
+   public:
+    size_t most_candidates() const override { return 8; }
+    absl::StatusOr<size_t> Select(const CudaTrial& trial) override {
+      return trial.candidates.size() - 1;
+    }
+  } last;
+  cudnn_.engines = {{.index = 50, .swallows_nan = true}};
+  cudnn_.fallback_engines = {};
+  Conv2dSpec spec = kSmall;
+  spec.activation = Activation::kRelu;
+  for (const bool select : {false, true}) {
+    ConvInputs<float> in = RandomConvInputs<float>(random_, spec);
+    in.x.assign(in.x.size(), NAN);
+    const auto library = NewLibrary({.selector = select ? &last : nullptr});
+    for (const float y : RunConv(rig_, *library, spec, in).y) EXPECT_NE(std::isnan(y), select);
+    EXPECT_EQ(library->choices().find("apart") == std::string::npos, select) << library->choices();
+  }
+}
+
 TEST_F(CudaConvTest, ChoosesByNumericalNotes) {
   const auto f32 = NewLibrary(), tf32 = NewLibrary({.tf32 = true});
   Conv2dSpec half = kSmall;
@@ -131,11 +172,14 @@ TEST_F(CudaConvTest, ScratchIsEnoughForTheWorkspace) {
   void* const data = memory.data();
   for (const size_t workspace_bytes : {1, 15, 16, 131, 256, 1000}) {
     cudnn_.engines = {{.index = 50, .workspace_bytes = workspace_bytes}};
-    const auto conv = Get(library->Prepare(kSmall));
-    for (const size_t offset : {0, 64, 128, 192}) {
-      const Rig::Bytes scratch(rig_, offset + conv->scratch_bytes());
-      Check(conv->Forward(rig_.stream(), data, data, data, data,
-                          static_cast<std::byte*>(scratch.data()) + offset));
+    for (const Conv2dSpec& spec : {kSmall, UnequallyPadded()}) {
+      const auto conv = Get(library->Prepare(spec));
+      for (const size_t offset : {0, 64, 128, 192}) {
+        const Rig::Bytes scratch(rig_, offset + conv->scratch_bytes());
+        void* const at = static_cast<std::byte*>(scratch.data()) + offset;
+        Check(conv->Forward(rig_.stream(), data, data, data, data, at));
+        Check(conv->BackwardData(rig_.stream(), data, data, data, at));
+      }
     }
   }
 }
@@ -228,7 +272,9 @@ TEST_F(CudaConvTest, InferencePreparesForwardAlone) {
 
 TEST_F(CudaConvTest, ChoicesNameThePasses) {
   const auto library = NewLibrary();
-  Get(library->Prepare(RandomSpec(DType::kBF16)));
+  Conv2dSpec spec = kSmall;
+  spec.dtype = DType::kBF16;
+  Get(library->Prepare(spec));
   for (const char* part : {"conv2d BF16 [", ", forward: cudnn 91900, engine 2, knobs 2=102\n",
                            ", backward data: ", ", backward weights: "}) {
     EXPECT_NE(library->choices().find(part), std::string::npos) << part << library->choices();
@@ -366,7 +412,6 @@ TEST_F(RealCudnnTest, HasEnginesForNets) {
         spec.filters = filters, spec.groups = groups;
         spec.window = Square(kernel, stride, padding);
         spec.bias = true;
-        spec.activation = Activation::kRelu;
         const auto conv = library->Prepare(spec);
         EXPECT_TRUE(conv.ok()) << conv.status();
       }

@@ -96,6 +96,33 @@ TEST_F(TunerTest, AReluThatSwallowsNaNIsOut) {
   EXPECT_TRUE(Has(choices, "bias and activation apart, engine 50")) << choices;
 }
 
+// Whatever the number of the one that was chosen.
+TEST_F(TunerTest, AfterItsPassTheSameOneIsFound) {
+  for (int fastest = 0; fastest < 5; ++fastest) {
+    cublaslt_.algorithms.clear();
+    cudnn_.engines.clear();
+    for (int i = 0; i < 5; ++i) {
+      const int launches = i == fastest ? 1 : 9;
+      cublaslt_.algorithms.push_back({.id = 80 + i, .launches = launches});
+      cudnn_.engines.push_back({.index = 50 + i, .launches = launches});
+    }
+    for (const Activation activation : {Activation::kNone, Activation::kRelu}) {
+      GemmSpec gemm = kGemm;
+      Conv2dSpec conv = kConv;
+      gemm.activation = conv.activation = activation;
+      CudaTuner tuner(*device_, 0, nullptr);
+      const auto prepare = [&](const Primitives& primitives) -> absl::Status {
+        RETURN_IF_ERROR(primitives.Prepare(gemm).status());
+        return primitives.Prepare(conv).status();
+      };
+      const auto tuned = NewPrimitives(&tuner), after = NewPrimitives(&tuner);
+      ASSERT_TRUE(tuner.Tune([&] { return prepare(*tuned); }).ok());
+      ASSERT_TRUE(prepare(*after).ok());
+      EXPECT_EQ(after->choices(), tuned->choices());
+    }
+  }
+}
+
 TEST_F(TunerTest, OtherRanksTakeWhatTheFirstTook) {
   cudnn_.engines = {{.index = 50, .launches = 5}, {.index = 51, .launches = 2}};
   cublaslt_.algorithms = {{.id = 80, .launches = 4}, {.id = 81, .launches = 2}};

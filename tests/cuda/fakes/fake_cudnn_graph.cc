@@ -238,9 +238,15 @@ void ForEachProduct(const Operands& operands, const F& f) {
                         CUDNN_ATTR_CONVOLUTION_CONV_MODE) == CUDNN_CONVOLUTION;
   const int64_t groups = x[1] / w[1];
   const int64_t elements = Elements(*operands.tensors[kY]);
+  // As an engine of cuDNN 9.19 has it, there is as much padding after an image as before.
+  const auto fits = [&](size_t axis, int64_t position) {
+    const int64_t span = dilation[axis] * (w[axis + 2] - 1) + 1;
+    return position * stride[axis] + span <= x[axis + 2] + 2 * before[axis];
+  };
   for (int64_t yi = 0; yi < elements; ++yi) {
     const int64_t column = yi % y[3], row = yi / y[3] % y[2], filter = yi / y[3] / y[2] % y[1];
     const int64_t image = yi / y[3] / y[2] / y[1], group = filter / (w[0] / groups);
+    if (!fits(0, row) || !fits(1, column)) continue;
     for (int64_t tap = 0; tap < w[1] * w[2] * w[3]; ++tap) {
       const int64_t s = tap % w[3], r = tap / w[3] % w[2], channel = tap / w[3] / w[2];
       const int64_t h = row * stride[0] - before[0] + (flip ? w[2] - 1 - r : r) * dilation[0];
@@ -272,6 +278,9 @@ Values ComputePointwise(const Descriptor& operation, const std::map<int64_t, Val
   const auto b = operation.Children(CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
   Values result = known.at(Id(x));
   if (b.empty()) {
+    const auto of_nan = operation.Child(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR)
+                            ->Values<cudnnNanPropagation_t>(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION);
+    if (of_nan.empty() || of_nan[0] != CUDNN_PROPAGATE_NAN) swallows_nan = true;
     for (double& value : result) {
       if (value < 0 || (swallows_nan && std::isnan(value))) value = 0;
     }

@@ -1,5 +1,10 @@
 // Convolution by cuDNN: images N,H,W,C and weights [filters, height, width, channels of a group],
-// the layouts that tensor cores want.  Whether its ReLU lets a NaN through is not documented.
+// the layouts that tensor cores want.
+//
+// It gets no padding that differs before and after an image.  Its engine 1 for weight gradients
+// (9.19) takes that before for both, and so reads another dy.  Such images are copied between
+// zeros. Nor is it trusted with a ReLU, of which some engines make 0 of a NaN.  One in its graph is
+// offered to a selector, which looks.
 //
 // Letters: K filters, C channels, CG channels of a group, R x S the kernel, P x Q the output.
 #include <algorithm>
@@ -12,6 +17,7 @@
 #include "engine/runtime/parallel/column_sum.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "engine/runtime/primitives/cuda/cudnn_graph.h"
+#include "engine/runtime/primitives/cuda/image_frame.h"
 
 namespace gyre {
 namespace {
@@ -21,6 +27,9 @@ using Operand = CudnnGraph::GraphTensor;
 constexpr int64_t kX = 1, kWeights = 2, kY = 3, kBias = 4, kProducts = 5, kSums = 6;  // ids
 constexpr const char* kNames[] = {"", "x", "weights", "y", "bias"};                   // by id
 constexpr int kNumbers[] = {-1, 0, 1, 3, 2};  // CudaTrial's, by id
+
+// Candidates of the kind that comes first, with the bias in the graph or apart.
+constexpr size_t kMostOfFirstKind = 4;
 
 // The layout's name, by the letters of the canonical [o, i, h, w].
 constexpr std::string_view kLayout = "ohwi";
@@ -39,7 +48,11 @@ class CudnnConv2d : public Conv2d {
         context_(std::move(context)),
         spec_(spec),
         group_channels_(spec.c / spec.groups),
-        x_(Image(kX, spec.h, spec.w, spec.c)),
+        frame_(ImageFrame::Of(spec.n, spec.h, spec.w, spec.c, spec.window)),
+        framed_(spec.window.padding_top != spec.window.padding_bottom ||
+                spec.window.padding_left != spec.window.padding_right),
+        x_(framed_ ? Image(kX, frame_.framed_h, frame_.framed_w, spec.c)
+                   : Image(kX, spec.h, spec.w, spec.c)),
         weights_(Dense(
             kWeights, {spec.filters, group_channels_, spec.window.kernel_h, spec.window.kernel_w})),
         y_(Image(kY, spec.out_h(), spec.out_w(), spec.filters)) {}
@@ -65,7 +78,7 @@ class CudnnConv2d : public Conv2d {
     size_t bytes = 0;
     for (const CudnnPass* pass : {&forward_, &backward_data_, &backward_weights_}) {
       for (const PassCandidate& candidate : pass->candidates)
-        bytes = std::max(bytes, candidate.plan.scratch_bytes());
+        bytes = std::max(bytes, ScratchOf(candidate));
     }
     if (!spec_.train || !spec_.bias) return bytes;
     return std::max(bytes, VisitReal(spec_.dtype, [&]<typename T>() {
@@ -158,39 +171,57 @@ class CudnnConv2d : public Conv2d {
 
   CudnnGraph::Convolution Window() const {
     const Window2d& w = spec_.window;
-    return {.padding_before = {w.padding_top, w.padding_left},
-            .padding_after = {w.padding_bottom, w.padding_right},
+    const std::array<int64_t, 2> padding = {framed_ ? 0 : w.padding_top,
+                                            framed_ ? 0 : w.padding_left};
+    return {.padding_before = padding,
+            .padding_after = padding,
             .stride = {w.stride_h, w.stride_w},
             .dilation = {w.dilation_h, w.dilation_w}};
   }
 
   // With bias and activation in one graph, and apart: where no engine takes that, and to be
-  // compared with it.
+  // compared with it.  A ReLU is apart first.  Candidates are numbered alike, however many are
+  // made.
   absl::Status PrepareForward() {
     const bool relu = spec_.activation == Activation::kRelu;
     const size_t most = context_->most_candidates();
-    if (spec_.bias || relu) {
-      CudnnGraph fused(*context_);
-      Operand result = Intermediate(kProducts);
-      fused.ConvolutionForward(Window(), x_, weights_, result);
-      if (spec_.bias) {
-        const Operand sums = relu ? Intermediate(kSums) : y_;
-        fused.Add(result, Dense(kBias, {1, spec_.filters, 1, 1}), sums);
-        result = sums;
-      }
-      if (relu) fused.Relu(result, y_);
-      RETURN_IF_ERROR(Find(fused, /*fused=*/true, most - most / 2, &forward_));
-    }
-    if (forward_.candidates.size() < most) {
-      CudnnGraph apart(*context_);
-      apart.ConvolutionForward(Window(), x_, weights_, y_);
-      RETURN_IF_ERROR(Find(apart, /*fused=*/!spec_.bias && !relu, most, &forward_));
+    const size_t most_first = std::min(most, kMostOfFirstKind);
+    if (relu) {
+      RETURN_IF_ERROR(FindApart(most_first));
+      if (!forward_.candidates.empty()) RETURN_IF_ERROR(FindFused(most));
+    } else if (spec_.bias) {
+      RETURN_IF_ERROR(FindFused(most_first));
+      RETURN_IF_ERROR(FindApart(most));
+    } else {
+      RETURN_IF_ERROR(FindApart(most));
     }
     return Choose("forward", {kX, kWeights, kBias, kY}, &forward_);
   }
 
+  absl::Status FindFused(size_t most) {
+    const bool relu = spec_.activation == Activation::kRelu;
+    CudnnGraph graph(*context_);
+    Operand result = Intermediate(kProducts);
+    graph.ConvolutionForward(Window(), x_, weights_, result);
+    if (spec_.bias) {
+      const Operand sums = relu ? Intermediate(kSums) : y_;
+      graph.Add(result, Dense(kBias, {1, spec_.filters, 1, 1}), sums);
+      result = sums;
+    }
+    if (relu) graph.Relu(result, y_);
+    return Find(graph, /*fused=*/true, most, &forward_);
+  }
+
+  absl::Status FindApart(size_t most) {
+    CudnnGraph graph(*context_);
+    graph.ConvolutionForward(Window(), x_, weights_, y_);
+    const bool plain = !spec_.bias && spec_.activation == Activation::kNone;
+    return Find(graph, /*fused=*/plain, most, &forward_);
+  }
+
   // Adds the plans of a graph as candidates, `most` in all.
   absl::Status Find(CudnnGraph& graph, bool fused, size_t most, CudnnPass* pass) const {
+    if (pass->candidates.size() >= most) return absl::OkStatus();
     auto plans =
         graph.Plans({ForbiddenNotes(spec_.dtype, context_->options.tf32), WorkspaceLimit()},
                     most - pass->candidates.size());
@@ -218,7 +249,7 @@ class CudnnConv2d : public Conv2d {
           {.choice = absl::StrCat("cudnn ", context_->cudnn.cudnnGetVersion(),
                                   candidate.fused ? ", " : ", bias and activation apart, ",
                                   candidate.plan.choice()),
-           .scratch_bytes = candidate.plan.scratch_bytes(),
+           .scratch_bytes = ScratchOf(candidate),
            .run = [this, &candidate, &numbers](Stream& stream, std::span<void* const> operands,
                                                void* scratch) {
              Bindings bindings;
@@ -250,10 +281,20 @@ class CudnnConv2d : public Conv2d {
   size_t WorkspaceLimit() const {
     const auto padded = [](int64_t channels) { return RoundUp<int64_t>(channels, 8); };
     const int64_t elements =
-        spec_.n * spec_.h * spec_.w * padded(spec_.c) +
+        spec_.n * x_.extents[2] * x_.extents[3] * padded(spec_.c) +
         spec_.filters * padded(group_channels_) * spec_.window.kernel_h * spec_.window.kernel_w +
         out_pixels() * padded(spec_.filters);
     return static_cast<size_t>(elements) * sizeof(float) + kSplitWorkspaceBytes;
+  }
+
+  // Framed images are at the beginning of scratch.
+  size_t FrameBytes() const {
+    if (!framed_) return 0;
+    const auto elements = static_cast<size_t>(frame_.framed_elements());
+    return RoundUp<size_t>(elements * SizeOf(spec_.dtype), kOperandAlignment);
+  }
+  size_t ScratchOf(const PassCandidate& candidate) const {
+    return FrameBytes() + candidate.plan.scratch_bytes();
   }
 
   // bias: among the bindings of forward, whether it is used or not.
@@ -270,10 +311,36 @@ class CudnnConv2d : public Conv2d {
       RETURN_IF_ERROR(CheckAligned(pointer, kNames[id]));
     }
     RETURN_IF_ERROR(CheckAligned(scratch, "scratch"));
-    RETURN_IF_ERROR(candidate.plan.Execute(*context_, stream, bindings, scratch));
+    RETURN_IF_ERROR(Execute(candidate.plan, stream, bindings, scratch));
     if (!forward || candidate.fused) return absl::OkStatus();
     return AddBiasAndActivate(stream, spec_.dtype, spec_.activation, out_pixels(), spec_.filters,
                               bias, const_cast<void*>(bindings.back().second));
+  }
+
+  template <typename T>
+  absl::Status ExecuteFramed(const CudnnPlan& plan, Stream& stream, Bindings bindings,
+                             void* scratch) const {
+    const auto x = std::find_if(bindings.begin(), bindings.end(),
+                                [](const auto& binding) { return binding.first == kX; });
+    const bool assigned = x + 1 == bindings.end();
+    const void* const images = std::exchange(x->second, scratch);
+    T* const framed = static_cast<T*>(scratch);
+    if (!assigned) {
+      RETURN_IF_ERROR(ForEach(stream, frame_.framed_elements(),
+                              FrameImages<T>{frame_, static_cast<const T*>(images), framed}));
+    }
+    void* const rest = static_cast<std::byte*>(scratch) + FrameBytes();
+    RETURN_IF_ERROR(plan.Execute(*context_, stream, bindings, rest));
+    if (!assigned) return absl::OkStatus();
+    T* const dx = static_cast<T*>(const_cast<void*>(images));
+    return ForEach(stream, frame_.elements(), UnframeImages<T>{frame_, framed, dx});
+  }
+
+  absl::Status Execute(const CudnnPlan& plan, Stream& stream, const Bindings& bindings,
+                       void* scratch) const {
+    if (!framed_) return plan.Execute(*context_, stream, bindings, scratch);
+    return SizeOf(spec_.dtype) == 2 ? ExecuteFramed<uint16_t>(plan, stream, bindings, scratch)
+                                    : ExecuteFramed<uint32_t>(plan, stream, bindings, scratch);
   }
 
   // Each filter, a [rows, columns] matrix of elements, transposed.
@@ -297,6 +364,8 @@ class CudnnConv2d : public Conv2d {
   const std::shared_ptr<CudaContext> context_;
   const Conv2dSpec spec_;
   const int64_t group_channels_;
+  const ImageFrame frame_;
+  const bool framed_;
   const Operand x_, weights_, y_;
   CudnnPass forward_, backward_data_, backward_weights_;
 };

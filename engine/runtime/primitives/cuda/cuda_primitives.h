@@ -12,7 +12,8 @@
 namespace gyre {
 
 // One operation, or one pass of a convolution, with the candidates that the libraries would run for
-// it.  The heuristics' favourite is first.  All are deterministic and keep the bounds on errors.
+// it.  The heuristics' favourite is first, with a ReLU that hands NaNs on.  All are deterministic
+// and keep the bounds on errors.
 struct CudaTrial {
   // Numbered as x, weights, bias, y of a convolution, or a, b, bias, c of a product.
   struct Operand {
@@ -27,7 +28,7 @@ struct CudaTrial {
   };
   std::string what;
   DType dtype = DType::kF32;
-  bool relu = false;                            // the result is max(x, 0), which must hand NaNs on
+  bool relu = false;                            // the result is max(x, 0); candidates may drop NaNs
   std::vector<Operand> operands = {};           // the last is assigned
   std::vector<TrialCandidate> candidates = {};  // one or more
 };

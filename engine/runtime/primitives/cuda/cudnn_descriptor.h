@@ -31,6 +31,8 @@ constexpr cudnnBackendAttributeType_t CudnnTypeOf() {
     return CUDNN_TYPE_CONVOLUTION_MODE;
   } else if constexpr (std::is_same_v<T, cudnnPointwiseMode_t>) {
     return CUDNN_TYPE_POINTWISE_MODE;
+  } else if constexpr (std::is_same_v<T, cudnnNanPropagation_t>) {
+    return CUDNN_TYPE_NAN_PROPOGATION;
   } else if constexpr (std::is_same_v<T, cudnnBackendHeurMode_t>) {
     return CUDNN_TYPE_HEUR_MODE;
   } else if constexpr (std::is_same_v<T, cudnnBackendKnobType_t>) {

@@ -291,6 +291,9 @@ void CudnnGraph::Pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, cons
   CudnnDescriptor& pointwise = NewPart(GYRE_NAMED(CUDNN_BACKEND_POINTWISE_DESCRIPTOR));
   pointwise.Set(GYRE_NAMED(CUDNN_ATTR_POINTWISE_MODE), mode)
       .Set(GYRE_NAMED(CUDNN_ATTR_POINTWISE_MATH_PREC), CUDNN_DATA_FLOAT);
+  if (mode == CUDNN_POINTWISE_RELU_FWD) {  // which not every engine heeds
+    pointwise.Set(GYRE_NAMED(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION), CUDNN_PROPAGATE_NAN);
+  }
   Finalize(pointwise);
   CudnnDescriptor operation(context_.cudnn,
                             GYRE_NAMED(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR));

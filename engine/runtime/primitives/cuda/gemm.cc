@@ -2,8 +2,9 @@
 //
 // cuBLASLt's matrices are column-major: a row-major [r, c] is its [c, r].  So c = op(a) op(b) is
 // computed as c^T = op(b)^T op(a)^T: b comes first, and c^T has n rows, along which cuBLASLt's bias
-// epilogue runs.  It knows one batch; the other is a loop.  Whether its ReLU lets a NaN through is
-// not documented.
+// epilogue runs.  It knows one batch; the other is a loop.  Its ReLU may make 0 of a NaN, so one in
+// its epilogue is only offered to a selector, which looks.
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
@@ -17,6 +18,9 @@ namespace {
 
 // cuBLASLt ranks what it would run; beyond the first few its suggestions are slow.
 constexpr int kSuggestions = 16;
+
+// Candidates of the kind that comes first, with the epilogue fused or apart.
+constexpr size_t kMostOfFirstKind = 6;
 
 // How sums that are split along k may come together: not at all, or as partial sums of the compute
 // type in the workspace, added in a fixed order by a second kernel.  The other two schemes keep
@@ -81,13 +85,20 @@ class CublasLtGemm : public Gemm {
   }
 
   // Chooses among algorithms with the epilogue fused and without.  The latter are there where none
-  // has it, and to be compared with.
+  // has it, and to be compared with.  A ReLU is apart first.  Candidates are numbered alike,
+  // however many are made.
   absl::Status Choose() {
     const size_t most = context_->most_candidates();
     absl::Status refused;
-    const bool has_epilogue = Epilogue(spec_) != CUBLASLT_EPILOGUE_DEFAULT;
-    if (has_epilogue) RETURN_IF_ERROR(Search(/*fused=*/true, most - most / 4, &refused));
-    if (candidates_.size() < most) RETURN_IF_ERROR(Search(!has_epilogue, most, &refused));
+    const bool relu = spec_.activation == Activation::kRelu;
+    if (Epilogue(spec_) == CUBLASLT_EPILOGUE_DEFAULT) {
+      RETURN_IF_ERROR(Search(/*fused=*/true, most, &refused));
+    } else {
+      RETURN_IF_ERROR(Search(/*fused=*/!relu, std::min(most, kMostOfFirstKind), &refused));
+      if (!relu || !candidates_.empty()) {
+        RETURN_IF_ERROR(Search(/*fused=*/relu, most, &refused));
+      }
+    }
 
     const GemmBatch &outer = spec_.outer, &inner = spec_.inner;
     // From the first element to the last.
@@ -215,6 +226,7 @@ class CublasLtGemm : public Gemm {
 
   // Adds algorithms to candidates_, `most` in all; *refused: why there are no more.
   absl::Status Search(bool fused, size_t most, absl::Status* refused) {
+    if (candidates_.size() >= most) return absl::OkStatus();
     // The search takes the bias's alignment from a pointer that it does not follow.
     RETURN_IF_ERROR(SetEpilogue(fused, reinterpret_cast<const void*>(kOperandAlignment)));
     cublasLtMatmulPreference_t preference = nullptr;

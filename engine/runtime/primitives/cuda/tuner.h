@@ -1,9 +1,8 @@
 // tuner.h: finds each operation's fastest candidate, in a pass after the plan.  Used by one thread.
 //
 // Rank 0 measures and the others use its choice, so that ranks choose alike.  A ReLU that drops
-// NaNs is excluded, however fast, if any other candidate keeps them.  The heuristics' favourite
-// serves before the pass.  It also serves for operations that the pass did not measure, for want of
-// memory or time.
+// NaNs is excluded, however fast.  The heuristics' favourite serves before the pass.  It also
+// serves for operations that the pass did not measure, for want of memory or time.
 #pragma once
 
 #include <chrono>
