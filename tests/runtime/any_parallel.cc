@@ -9,7 +9,19 @@ namespace {
 struct PlusOne {
   const int64_t* x;
   int64_t* y;
-  HOST_DEVICE void operator()(int64_t i) const { y[i] = x[i] + 1; }
+  HOST_DEVICE int64_t Load(int64_t i) const { return x[i] + 1; }
+  HOST_DEVICE void Store(int64_t i, int64_t v) const { y[i] = v; }
+};
+
+struct CellPlusOne {
+  int64_t columns;
+  PlusOne of;
+  HOST_DEVICE int64_t Load(int64_t row, int64_t column) const {
+    return of.Load(row * columns + column);
+  }
+  HOST_DEVICE void Store(int64_t row, int64_t column, int64_t v) const {
+    of.Store(row * columns + column, v);
+  }
 };
 
 struct Total : SumReduction<int64_t> {
@@ -35,6 +47,8 @@ absl::Status AnyParallel(Stream& stream, Skeleton skeleton, int64_t rows, int64_
   switch (skeleton) {
     case Skeleton::kForEach:
       return ForEach(stream, rows * columns, PlusOne{x, y});
+    case Skeleton::kForEachCell:
+      return ForEachCell(stream, rows, columns, CellPlusOne{columns, {x, y}});
     case Skeleton::kForEachRow:
       return scratch == nullptr ? ForEachRow(stream, rows, columns, total)
                                 : ForEachRow(stream, rows, columns, total, scratch);

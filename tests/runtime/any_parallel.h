@@ -9,7 +9,7 @@
 
 namespace gyre {
 
-enum class Skeleton { kForEach, kForEachRow, kReduceColumns, kTransformRows };
+enum class Skeleton { kForEach, kForEachCell, kForEachRow, kReduceColumns, kTransformRows };
 
 // Of x: [rows, columns]; y: [rows, columns] x + 1; [rows] or [columns] sums; or [rows, columns]
 // x - the sum of its row.  scratch: AnyParallelScratch bytes, or null: sums in one piece.  Device

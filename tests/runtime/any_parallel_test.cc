@@ -50,7 +50,7 @@ class AnyParallelTest : public testing::Test {
     if (skeleton == Skeleton::kForEachRow) return of_rows;
     if (skeleton == Skeleton::kReduceColumns) return of_columns;
     for (int64_t i = 0; i < rows * columns; ++i) {
-      y[i] = skeleton == Skeleton::kForEach ? x[i] + 1 : x[i] - of_rows[i / columns];
+      y[i] = skeleton == Skeleton::kTransformRows ? x[i] - of_rows[i / columns] : x[i] + 1;
     }
     return y;
   }
@@ -58,8 +58,9 @@ class AnyParallelTest : public testing::Test {
   void CheckExtents(int64_t rows, int64_t columns) {
     const std::vector<int64_t> x = Random(rows * columns);
     const Buffer device_x = Upload(x);
-    for (const Skeleton skeleton : {Skeleton::kForEach, Skeleton::kForEachRow,
-                                    Skeleton::kReduceColumns, Skeleton::kTransformRows}) {
+    for (const Skeleton skeleton :
+         {Skeleton::kForEach, Skeleton::kForEachCell, Skeleton::kForEachRow,
+          Skeleton::kReduceColumns, Skeleton::kTransformRows}) {
       const std::vector<int64_t> expected = Expected(skeleton, rows, columns, x);
       const Buffer y = Make(expected.size() * sizeof(int64_t));
       const Buffer scratch = Make(AnyParallelScratch(skeleton, rows, columns));

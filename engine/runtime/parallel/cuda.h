@@ -13,6 +13,7 @@
 #include "engine/runtime/check.h"
 #include "engine/runtime/device/device.h"
 #include "engine/runtime/parallel/block.h"
+#include "engine/runtime/parallel/elements.h"
 
 namespace gyre::parallel_internal {
 
@@ -64,22 +65,24 @@ __device__ T* SharedArray() {
 
 template <typename F>
 __global__ void __launch_bounds__(kThreads) ForEachKernel(int64_t n, F f) {
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
-    f(i);
-  }
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * kThreads;
+  CallEach(static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, threads, n, f);
 }
 
-// A 32-bit division takes a quarter of the time of a 64-bit one.
 template <typename F>
-__global__ void __launch_bounds__(kThreads) ForEachCellKernel(int64_t n, int64_t columns, F f) {
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  const bool is_small = n <= INT32_MAX;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
-    const int64_t row =
-        is_small ? static_cast<uint32_t>(i) / static_cast<uint32_t>(columns) : i / columns;
-    f(row, i - row * columns);
-  }
+__global__ void __launch_bounds__(kThreads) ForEachCellKernel(int64_t rows, int64_t columns, F f) {
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * kThreads;
+  CallEachCell(static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, threads, rows, columns,
+               f);
+}
+
+// Returns the blocks for n elements.  While a GPU has room for more threads, each takes one
+// element.  Beyond that it takes whole batches, if the functor has them.
+constexpr int64_t ElementBlocks(int64_t n, bool in_batches) {
+  constexpr int64_t kRoom = 1024;  // an H100 holds 132 x 8 blocks
+  if (!in_batches || n <= kRoom * kThreads) return CeilDiv<int64_t>(n, kThreads);
+  const int64_t each = RoundUp<int64_t>(CeilDiv(n, kMaxBlocks * kThreads), kBatch);
+  return CeilDiv(n, each * kThreads);
 }
 
 template <typename F>

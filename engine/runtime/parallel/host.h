@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/runtime/math.h"
+#include "engine/runtime/parallel/elements.h"
 #include "engine/runtime/parallel/fused_loop.h"
 #include "engine/runtime/parallel/vectorised.h"
 
@@ -64,7 +65,7 @@ struct ForEachBody {
   F f;
   void operator()(int64_t begin, int64_t end) const {
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) f(i);
+    for (int64_t i = begin; i < end; ++i) CallOnce(f, i);
   }
 };
 
@@ -83,7 +84,7 @@ struct ForEachCellBody {
     for (int64_t i = begin; i < end; ++row, first = 0) {
       const int64_t last = std::min(columns, first + end - i);
 #pragma omp simd
-      for (int64_t column = first; column < last; ++column) f(row, column);
+      for (int64_t column = first; column < last; ++column) CallOnce(f, row, column);
       i += last - first;
     }
   }

@@ -52,14 +52,19 @@ inline namespace loops_on_hosts {
 #endif
 
 // Calls f(i) for each i in [0, n), in any order and several at once.  A call may write only memory
-// that no other call touches, unless by atomic operations.
+// that no other call touches, unless by atomic operations.  A functor that reads and writes many
+// elements has, in place of operator(),
+//   Value Load(int64_t i) const;
+//   void Store(int64_t i, Value v) const;
+// The call is then Store(i, Load(i)), and a GPU calls Load of several i before it calls Store.
 template <typename F>
 absl::Status ForEach(Stream& stream, int64_t n, F f) {
 #if defined(__CUDACC__)
   if (stream.kind() == DeviceKind::kCuda) {
     using namespace parallel_internal;
     if (n == 0) return absl::OkStatus();
-    return Launch("ForEach", stream, CeilDiv<int64_t>(n, kThreads), ForEachKernel<F>, n, f);
+    return Launch("ForEach", stream, ElementBlocks(n, LoadsAndStores<F, int64_t>), ForEachKernel<F>,
+                  n, f);
   }
 #endif
   return stream.Call([n, f] {
@@ -68,7 +73,8 @@ absl::Status ForEach(Stream& stream, int64_t n, F f) {
   });
 }
 
-// Calls f(row, column) for each of rows x columns cells, as ForEach does.
+// Calls f(row, column), or Store(row, column, Load(row, column)), for each of rows x columns cells,
+// as ForEach does.
 template <typename F>
 absl::Status ForEachCell(Stream& stream, int64_t rows, int64_t columns, F f) {
 #if defined(__CUDACC__)
@@ -76,7 +82,8 @@ absl::Status ForEachCell(Stream& stream, int64_t rows, int64_t columns, F f) {
     using namespace parallel_internal;
     const int64_t n = rows * columns;
     if (n == 0) return absl::OkStatus();
-    return Launch("ForEachCell", stream, CeilDiv<int64_t>(n, kThreads), ForEachCellKernel<F>, n,
+    const bool in_batches = LoadsAndStores<F, int64_t, int64_t> && rows >= kBatch;
+    return Launch("ForEachCell", stream, ElementBlocks(n, in_batches), ForEachCellKernel<F>, rows,
                   columns, f);
   }
 #endif
