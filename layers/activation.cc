@@ -120,9 +120,10 @@ struct ActivationForward {
   Formula formula;
   const T* x;
   T* y;
-  HOST_DEVICE void operator()(int64_t i) const {
-    y[i] = static_cast<T>(formula.Value(static_cast<AccumulateType<T>>(x[i])));
+  HOST_DEVICE T Load(int64_t i) const {
+    return static_cast<T>(formula.Value(static_cast<AccumulateType<T>>(x[i])));
   }
+  HOST_DEVICE void Store(int64_t i, T v) const { y[i] = v; }
 };
 
 template <typename T, typename Formula>
@@ -131,10 +132,11 @@ struct ActivationBackward {
   const T* read;  // y or x
   const T* dy;
   T* dx;
-  HOST_DEVICE void operator()(int64_t i) const {
+  HOST_DEVICE T Load(int64_t i) const {
     using A = AccumulateType<T>;
-    dx[i] = static_cast<T>(static_cast<A>(dy[i]) * formula.Slope(static_cast<A>(read[i])));
+    return static_cast<T>(static_cast<A>(dy[i]) * formula.Slope(static_cast<A>(read[i])));
   }
+  HOST_DEVICE void Store(int64_t i, T v) const { dx[i] = v; }
 };
 
 template <typename Formula>

@@ -103,10 +103,10 @@ struct Apply {
   Output output;
   const T* x;
   T* y;
-  HOST_DEVICE void operator()(int64_t row, int64_t c) const {
-    const int64_t i = row * channels + c;
-    y[i] = static_cast<T>(output(with(c, static_cast<A>(x[i]))));
+  HOST_DEVICE T Load(int64_t row, int64_t c) const {
+    return static_cast<T>(output(with(c, static_cast<A>(x[row * channels + c]))));
   }
+  HOST_DEVICE void Store(int64_t row, int64_t c, T v) const { y[row * channels + c] = v; }
 };
 
 // The gradient before the activation that forward applied.  Computing y again costs less than
@@ -117,8 +117,9 @@ struct OutputGradient {
   Output output;
   const T *x, *dy;
   HOST_DEVICE A operator()(int64_t i, int64_t c) const {
+    const A g = static_cast<A>(dy[i]);  // in any case: no load waits for another
     const A v = applied(c, static_cast<A>(x[i]));
-    return output.Passes(static_cast<T>(output(v))) ? static_cast<A>(dy[i]) : A{0};
+    return output.Passes(static_cast<T>(output(v))) ? g : A{0};
   }
 };
 
@@ -168,11 +169,12 @@ struct ApplyBackward {
   const A *mean, *by, *by_x, *plus;
   OutputGradient<T, A, Output> gradient;
   T* dx;
-  HOST_DEVICE void operator()(int64_t row, int64_t c) const {
+  HOST_DEVICE T Load(int64_t row, int64_t c) const {
     const int64_t i = row * channels + c;
     const A centred = static_cast<A>(gradient.x[i]) - mean[c];
-    dx[i] = static_cast<T>(by[c] * gradient(i, c) + by_x[c] * centred + plus[c]);
+    return static_cast<T>(by[c] * gradient(i, c) + by_x[c] * centred + plus[c]);
   }
+  HOST_DEVICE void Store(int64_t row, int64_t c, T v) const { dx[row * channels + c] = v; }
 };
 
 class BatchNormLayer : public Layer {

@@ -28,11 +28,12 @@ struct AddForward {
   Operands<T> in;
   Output output;
   T* y;
-  HOST_DEVICE void operator()(int64_t i) const {
+  HOST_DEVICE T Load(int64_t i) const {
     AccumulateType<T> sum = in.x[0][i];
     for (int k = 1; k < (Count > 0 ? Count : in.count); ++k) sum += in.x[k][i];
-    y[i] = static_cast<T>(output(sum));
+    return static_cast<T>(output(sum));
   }
+  HOST_DEVICE void Store(int64_t i, T v) const { y[i] = v; }
 };
 
 // Addresses of the operands' gradients, each once, but a single one twice.
@@ -50,8 +51,9 @@ struct AddReluBackward {
   const T* y;
   const T* dy;
   OperandGradients<T> to;
-  HOST_DEVICE void operator()(int64_t i) const {
-    const T gradient = relu.Passes(y[i]) ? dy[i] : static_cast<T>(0);
+  HOST_DEVICE OutputAndGradient<T> Load(int64_t i) const { return {y[i], dy[i]}; }
+  HOST_DEVICE void Store(int64_t i, OutputAndGradient<T> in) const {
+    const T gradient = relu.Passes(in.y) ? in.dy : static_cast<T>(0);
     for (int k = 0; k < (Count > 0 ? Count : to.count); ++k) to.dx[k][i] = gradient;
   }
 };

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/parallel/parallel.h"
+#include "layers/common/output_relu.h"
 #include "layers/interface/infer.h"
 #include "layers/interface/onnx.h"
 
@@ -22,8 +23,9 @@ struct ReluForward {
   AccumulateType<T> slope, max;
   const T* x;
   T* y;
-  HOST_DEVICE void operator()(int64_t i) const {
-    const AccumulateType<T> v = x[i];
+  HOST_DEVICE T Load(int64_t i) const { return x[i]; }
+  HOST_DEVICE void Store(int64_t i, T in) const {
+    const AccumulateType<T> v = in;
     y[i] = static_cast<T>(v > max ? max : !(v <= 0) ? v : slope > 0 ? slope * v : 0);
   }
 };
@@ -34,9 +36,10 @@ struct ReluBackward {
   const T* y;
   const T* dy;
   T* dx;
-  HOST_DEVICE void operator()(int64_t i) const {
-    const AccumulateType<T> v = dy[i];
-    dx[i] = static_cast<T>(y[i] >= max ? 0 : !(y[i] <= 0) ? v : slope > 0 ? slope * v : 0);
+  HOST_DEVICE OutputAndGradient<T> Load(int64_t i) const { return {y[i], dy[i]}; }
+  HOST_DEVICE void Store(int64_t i, OutputAndGradient<T> in) const {
+    const AccumulateType<T> v = in.dy;
+    dx[i] = static_cast<T>(in.y >= max ? 0 : !(in.y <= 0) ? v : slope > 0 ? slope * v : 0);
   }
 };
 

@@ -18,8 +18,11 @@ struct CopyCell {
   int64_t from_stride;
   Bits* to;
   int64_t to_stride;
-  HOST_DEVICE void operator()(int64_t row, int64_t column) const {
-    to[row * to_stride + column] = from[row * from_stride + column];
+  HOST_DEVICE Bits Load(int64_t row, int64_t column) const {
+    return from[row * from_stride + column];
+  }
+  HOST_DEVICE void Store(int64_t row, int64_t column, Bits v) const {
+    to[row * to_stride + column] = v;
   }
 };
 
@@ -34,7 +37,8 @@ template <typename From, typename To>
 struct RoundElement {
   const From* from;
   To* to;
-  HOST_DEVICE void operator()(int64_t i) const { to[i] = static_cast<To>(from[i]); }
+  HOST_DEVICE To Load(int64_t i) const { return static_cast<To>(from[i]); }
+  HOST_DEVICE void Store(int64_t i, To v) const { to[i] = v; }
 };
 
 // Calls f<Bits>() for the unsigned integer as large as dtype, a real type or I32.

@@ -7,6 +7,12 @@
 
 namespace gyre {
 
+// What a ReLU's backward loads of an element.
+template <typename T>
+struct OutputAndGradient {
+  T y, dy;
+};
+
 // The ReLU layer of slope 0.  `max` is NaN without a bound.
 template <typename T>
 struct OutputRelu {

@@ -12,13 +12,13 @@ cd "$(dirname "$0")/../.."
 # A | in a text is written \|.
 faults() {
   cat <<'TABLE'
-layers/relu.cc|relu|!(y[i] <= 0) ? v : slope > 0 ? slope * v : 0)|!(y[i] < 0) ? v : slope > 0 ? slope * v : 0)
-layers/relu.cc|relu|!(y[i] <= 0) ? v : slope > 0 ? slope * v : 0)|!(y[i] <= 0) ? v : slope > 0 ? v : 0)
-layers/relu.cc|relu|!(y[i] <= 0) ? v : slope > 0 ? slope * v : 0)|!(y[i] <= 0) ? v : 0 * v)
-layers/relu.cc|relu|!(y[i] <= 0) ? v : slope > 0 ? slope * v : 0)|!(y[i] <= 0) ? v : static_cast<T>(slope) * v)
-layers/relu.cc|relu|!(y[i] <= 0) ? v : slope > 0 ? slope * v : 0)|!(y[i] <= 0) ? v : slope * v)
-layers/relu.cc|relu|!(y[i] <= 0) ? v : slope > 0 ? slope * v : 0)|y[i] > 0 ? v : slope > 0 ? slope * v : 0)
-layers/relu.cc|relu|y[i] >= max|y[i] > max
+layers/relu.cc|relu|!(in.y <= 0) ? v : slope > 0 ? slope * v : 0)|!(in.y < 0) ? v : slope > 0 ? slope * v : 0)
+layers/relu.cc|relu|!(in.y <= 0) ? v : slope > 0 ? slope * v : 0)|!(in.y <= 0) ? v : slope > 0 ? v : 0)
+layers/relu.cc|relu|!(in.y <= 0) ? v : slope > 0 ? slope * v : 0)|!(in.y <= 0) ? v : 0 * v)
+layers/relu.cc|relu|!(in.y <= 0) ? v : slope > 0 ? slope * v : 0)|!(in.y <= 0) ? v : static_cast<T>(slope) * v)
+layers/relu.cc|relu|!(in.y <= 0) ? v : slope > 0 ? slope * v : 0)|!(in.y <= 0) ? v : slope * v)
+layers/relu.cc|relu|!(in.y <= 0) ? v : slope > 0 ? slope * v : 0)|in.y > 0 ? v : slope > 0 ? slope * v : 0)
+layers/relu.cc|relu|in.y >= max|in.y > max
 layers/relu.cc|relu|static_cast<T>(static_cast<AccumulateType<T>>(max_))|static_cast<AccumulateType<T>>(max_)
 layers/relu.cc|relu|InBackward(input, kRead)|kNone
 layers/activation.cc|activation|return y * (1 - y);|return y * (1 + y);

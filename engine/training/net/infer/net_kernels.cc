@@ -26,9 +26,10 @@ template <typename From, typename To>
 struct ConvertElement {
   const From* from;
   To* to;
-  HOST_DEVICE void operator()(int64_t i) const {
-    to[i] = static_cast<To>(static_cast<AccumulateType<To>>(from[i]));
+  HOST_DEVICE To Load(int64_t i) const {
+    return static_cast<To>(static_cast<AccumulateType<To>>(from[i]));
   }
+  HOST_DEVICE void Store(int64_t i, To v) const { to[i] = v; }
 };
 
 constexpr int64_t kPixelValues = 256;
@@ -59,11 +60,12 @@ template <typename T, int Count>
 struct SumTerms {
   Terms<T> terms;
   T* to;
-  HOST_DEVICE void operator()(int64_t i) const {
+  HOST_DEVICE T Load(int64_t i) const {
     AccumulateType<T> sum = 0;
     for (int k = 0; k < (Count > 0 ? Count : terms.count); ++k) sum += terms.of[k][i];
-    to[i] = static_cast<T>(sum);
+    return static_cast<T>(sum);
   }
+  HOST_DEVICE void Store(int64_t i, T v) const { to[i] = v; }
 };
 
 template <typename T, int Count>
