@@ -20,11 +20,20 @@ struct Visible {
   int64_t causal;          // 1 or 0: a branch on it would keep loops from being vectorised
   const int32_t* lengths;  // from the tile's first sample on
 
+  // 32 bits hold the number of a row, since a group has at most 2^28 (attention_plan.cc).  A
+  // division of 64 bits takes four times as long, and branches.
+  HOST_DEVICE int64_t MatrixOf(int64_t row) const {
+    return static_cast<uint32_t>(row) / static_cast<uint32_t>(rows);
+  }
+  HOST_DEVICE int64_t RowInMatrix(int64_t row) const {
+    return static_cast<uint32_t>(row) % static_cast<uint32_t>(rows);
+  }
+
   HOST_DEVICE int64_t operator()(int64_t row) const {
-    const int64_t t = first_row + row % rows;
+    const int64_t t = first_row + RowInMatrix(row);
     const int64_t seen = causal * (t + 1) + (1 - causal) * keys;
     if constexpr (kHasLengths) {
-      const int64_t given = lengths[row / rows / heads];
+      const int64_t given = lengths[MatrixOf(row) / heads];
       const int64_t length = given * ((given >= 0) & (given <= keys));
       return length < seen ? length : seen;
     }
@@ -33,7 +42,7 @@ struct Visible {
 
   // The row's index among all rows of these matrices.
   HOST_DEVICE int64_t Whole(int64_t row) const {
-    return row / rows * queries + first_row + row % rows;
+    return MatrixOf(row) * queries + first_row + RowInMatrix(row);
   }
 };
 
@@ -92,10 +101,13 @@ struct Probabilities {
   SeenScores<A, kHasLengths> seen;
   O* to;
 
-  HOST_DEVICE void operator()(int64_t row, int64_t column) const {
+  HOST_DEVICE O Load(int64_t row, int64_t column) const {
     const A exp = kAreExps ? seen.scores[row * seen.stride + column] : seen.ExpAt(row, column);
     const A share = exp * seen.factor[seen.visible.Whole(row)];
-    to[row * seen.stride + column] = static_cast<O>(column < seen.visible(row) ? share : A{0});
+    return static_cast<O>(column < seen.visible(row) ? share : A{0});
+  }
+  HOST_DEVICE void Store(int64_t row, int64_t column, O v) const {
+    to[row * seen.stride + column] = v;
   }
 };
 
@@ -165,10 +177,15 @@ struct CopyHeads {
   HOST_DEVICE void operator()(int64_t i) const {
     const int64_t h = i / spans, begin = i % spans * kSpan, head = h % heads;
     const int64_t row = h / heads % rows, sample = h / heads / rows;
-    const int64_t end = begin + kSpan < width ? begin + kSpan : width;
-    const From* const source = from + At(of_from, sample, row, head);
-    To* const target = to + At(of_to, sample, row, head);
-    for (int64_t c = begin; c < end; ++c) target[c] = static_cast<To>(source[c]);
+    const From* const source = from + At(of_from, sample, row, head) + begin;
+    To* const target = to + At(of_to, sample, row, head) + begin;
+    if (begin + kSpan <= width) {
+      To span[kSpan];  // loaded whole, for a GPU, before the first is stored
+      for (int64_t c = 0; c < kSpan; ++c) span[c] = static_cast<To>(source[c]);
+      for (int64_t c = 0; c < kSpan; ++c) target[c] = span[c];
+    } else {
+      for (int64_t c = 0; c < width - begin; ++c) target[c] = static_cast<To>(source[c]);
+    }
   }
 };
 

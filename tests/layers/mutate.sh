@@ -29,7 +29,7 @@ layers/activation.cc|activation|x * s * (1 - s) * static_cast<A>(kScale)|x * s *
 layers/activation.cc|activation|read(!Formula::kOfOutput)|kNone
 layers/attention/attention_rows.h|attention|seen.scale * static_cast<A>(probabilities[at]) * (dp[at] - v)|seen.scale * static_cast<A>(probabilities[at]) * (dp[at] - 0 * v)
 layers/attention/attention_rows.h|attention|seen.scale * static_cast<A>(probabilities[at]) * (dp[at] - v)|static_cast<A>(probabilities[at]) * (dp[at] - v)
-layers/attention/attention_rows.h|attention|row / rows * queries + first_row|row / rows * rows
+layers/attention/attention_rows.h|attention|MatrixOf(row) * queries + first_row|MatrixOf(row) * rows
 layers/attention/attention_rows.h|attention|1 / sum + (seen.largest[whole] - seen.largest[whole])|1 / sum
 layers/attention/attention_rows.h|attention|causal * (t + 1)|causal * (t + 2)
 layers/attention/attention_rows.h|attention|length < seen ? length : seen|seen
