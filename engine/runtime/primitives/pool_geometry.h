@@ -59,8 +59,9 @@ struct PoolGeometry {
     return {begin < 0 ? 0 : begin, end < extent ? end : extent};
   }
   HOST_DEVICE static Range Covering(Index padded, Index kernel, Index stride, Index count) {
-    const Index last = padded / stride;
-    return {padded < kernel ? 0 : (padded - kernel) / stride + 1, last < count ? last + 1 : count};
+    // Both divisions in any case, so that a compiler may move them out of a loop.
+    const Index last = padded / stride, past = padded - kernel;
+    return {(past < 0 ? 0 : past) / stride + (past < 0 ? 0 : 1), last < count ? last + 1 : count};
   }
 };
 

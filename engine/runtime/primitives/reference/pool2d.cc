@@ -19,19 +19,20 @@ struct alignas(sizeof(T) * kSize) Pack {
   T v[kSize];
 };
 
-// The indices of element i of [images, rows, columns, channels].
+// The indices of a cell of [images x rows, columns x channels].
 template <typename Index>
 struct NhwcIndex {
-  HOST_DEVICE NhwcIndex(Index i, Index rows, Index columns, Index channels) {
-    channel = i % channels;
-    i /= channels;
-    column = i % columns;
-    i /= columns;
-    row = i % rows;
-    image = i / rows;
-  }
+  HOST_DEVICE NhwcIndex(int64_t of_rows, int64_t of_columns, Index rows, Index channels)
+      : image(static_cast<Index>(of_rows) / rows),
+        row(static_cast<Index>(of_rows) % rows),
+        column(static_cast<Index>(of_columns) / channels),
+        channel(static_cast<Index>(of_columns) % channels) {}
   Index image, row, column, channel;
 };
+
+// Pixels of a window's row, and windows of a pixel's row, that a maximum loads before it looks at
+// the first, so that a GPU waits once: those of windows of 3 pixels, 2 apart.
+constexpr int kPixels = 3, kWindows = 2;
 
 // y[i] and, if `saved` is not null, where in its window it was: the first of equal maxima, but a
 // NaN beats all.
@@ -43,8 +44,8 @@ struct MaxForward {
   Pack<T, kSize>* y;
   Pack<Position, kSize>* saved;
 
-  HOST_DEVICE void operator()(int64_t index) const {
-    const NhwcIndex<Index> out(static_cast<Index>(index), g.out_h, g.out_w, g.c);
+  HOST_DEVICE void operator()(int64_t of_rows, int64_t of_columns) const {
+    const NhwcIndex<Index> out(of_rows, of_columns, g.out_h, g.c);
     const auto rows = g.RowsOf(out.row), columns = g.ColumnsOf(out.column);
     const Pack<T, kSize>* image = x + out.image * g.h * g.w * g.c + out.channel;
     Pack<T, kSize> best = image[(rows.begin * g.w + columns.begin) * g.c];
@@ -54,18 +55,25 @@ struct MaxForward {
           static_cast<Position>(g.PositionIn(out.row, out.column, rows.begin, columns.begin));
     }
     for (Index row = rows.begin; row < rows.end; ++row) {
-      for (Index column = columns.begin; column < columns.end; ++column) {
-        const Pack<T, kSize> here = image[(row * g.w + column) * g.c];
-        const auto at = static_cast<Position>(g.PositionIn(out.row, out.column, row, column));
-        for (int j = 0; j < kSize; ++j) {
-          const A value = here.v[j];
-          if (value > static_cast<A>(best.v[j]) || value != value) {
-            best.v[j] = here.v[j];
-            position.v[j] = at;
+      for (Index first = columns.begin; first < columns.end; first += kPixels) {
+        const auto column = [&](int k) {  // the last one again changes nothing
+          return first + k < columns.end ? first + k : columns.end - 1;
+        };
+        Pack<T, kSize> here[kPixels];
+        for (int k = 0; k < kPixels; ++k) here[k] = image[(row * g.w + column(k)) * g.c];
+        for (int k = 0; k < kPixels; ++k) {
+          const auto at = static_cast<Position>(g.PositionIn(out.row, out.column, row, column(k)));
+          for (int j = 0; j < kSize; ++j) {
+            const A value = here[k].v[j];
+            if (value > static_cast<A>(best.v[j]) || value != value) {
+              best.v[j] = here[k].v[j];
+              position.v[j] = at;
+            }
           }
         }
       }
     }
+    const int64_t index = of_rows * g.out_w * g.c + of_columns;
     y[index] = best;
     if (saved != nullptr) saved[index] = position;
   }
@@ -79,24 +87,34 @@ struct MaxBackward {
   const Pack<Position, kSize>* saved;
   Pack<T, kSize>* dx;
 
-  HOST_DEVICE void operator()(int64_t index) const {
-    const NhwcIndex<Index> in(static_cast<Index>(index), g.h, g.w, g.c);
+  HOST_DEVICE void operator()(int64_t of_rows, int64_t of_columns) const {
+    const NhwcIndex<Index> in(of_rows, of_columns, g.h, g.c);
     const auto rows = g.WindowsOfRow(in.row), columns = g.WindowsOfColumn(in.column);
     A sum[kSize] = {};
     for (Index row = rows.begin; row < rows.end; ++row) {
-      for (Index column = columns.begin; column < columns.end; ++column) {
-        const Index i = ((in.image * g.out_h + row) * g.out_w + column) * g.c + in.channel;
-        const Pack<Position, kSize> position = saved[i];
-        const Pack<T, kSize> gradient = dy[i];
-        const auto here = static_cast<Position>(g.PositionIn(row, column, in.row, in.column));
-        for (int j = 0; j < kSize; ++j) {
-          if (position.v[j] == here) sum[j] += static_cast<A>(gradient.v[j]);
+      for (Index first = columns.begin; first < columns.end; first += kWindows) {
+        Pack<Position, kSize> position[kWindows];
+        Pack<T, kSize> gradient[kWindows];
+        for (int k = 0; k < kWindows; ++k) {
+          const Index column = first + k < columns.end ? first + k : columns.end - 1;
+          const Index i = ((in.image * g.out_h + row) * g.out_w + column) * g.c + in.channel;
+          position[k] = saved[i];
+          gradient[k] = dy[i];
+        }
+        for (int k = 0; k < kWindows; ++k) {
+          const Index column = first + k;
+          const auto here = static_cast<Position>(g.PositionIn(row, column, in.row, in.column));
+          for (int j = 0; j < kSize; ++j) {
+            if (column < columns.end && position[k].v[j] == here) {
+              sum[j] += static_cast<A>(gradient[k].v[j]);
+            }
+          }
         }
       }
     }
     Pack<T, kSize> result;
     for (int j = 0; j < kSize; ++j) result.v[j] = static_cast<T>(sum[j]);
-    dx[index] = result;
+    dx[of_rows * g.w * g.c + of_columns] = result;
   }
 };
 
@@ -107,8 +125,8 @@ struct AverageForward {
   const Pack<T, kSize>* x;
   Pack<T, kSize>* y;
 
-  HOST_DEVICE void operator()(int64_t index) const {
-    const NhwcIndex<Index> out(static_cast<Index>(index), g.out_h, g.out_w, g.c);
+  HOST_DEVICE void operator()(int64_t of_rows, int64_t of_columns) const {
+    const NhwcIndex<Index> out(of_rows, of_columns, g.out_h, g.c);
     const auto rows = g.RowsOf(out.row), columns = g.ColumnsOf(out.column);
     const Pack<T, kSize>* image = x + out.image * g.h * g.w * g.c + out.channel;
     double totals[kSize] = {};
@@ -128,7 +146,7 @@ struct AverageForward {
     for (int j = 0; j < kSize; ++j) {
       result.v[j] = static_cast<T>(static_cast<A>(totals[j] / pixels));
     }
-    y[index] = result;
+    y[of_rows * g.out_w * g.c + of_columns] = result;
   }
 };
 
@@ -139,8 +157,8 @@ struct AverageBackward {
   const Pack<T, kSize>* dy;
   Pack<T, kSize>* dx;
 
-  HOST_DEVICE void operator()(int64_t index) const {
-    const NhwcIndex<Index> in(static_cast<Index>(index), g.h, g.w, g.c);
+  HOST_DEVICE void operator()(int64_t of_rows, int64_t of_columns) const {
+    const NhwcIndex<Index> in(of_rows, of_columns, g.h, g.c);
     const auto rows = g.WindowsOfRow(in.row), columns = g.WindowsOfColumn(in.column);
     A sum[kSize] = {};
     for (Index row = rows.begin; row < rows.end; ++row) {
@@ -153,7 +171,7 @@ struct AverageBackward {
     }
     Pack<T, kSize> result;
     for (int j = 0; j < kSize; ++j) result.v[j] = static_cast<T>(sum[j]);
-    dx[index] = result;
+    dx[of_rows * g.w * g.c + of_columns] = result;
   }
 };
 
@@ -190,15 +208,17 @@ class ReferencePool2d : public Pool2d {
     return Choose(x, y, kept, [&]<typename Index, typename Position, int kSize>() {
       using Elements = Pack<T, kSize>;
       const PoolGeometry<Index> geometry(spec_, spec_.c / kSize);
+      const int64_t rows = spec_.n * spec_.out_h(), columns = spec_.out_w() * spec_.c / kSize;
       if (spec_.kind == PoolKind::kAverage) {
-        return ForEach(stream, out_elements() / kSize,
-                       AverageForward<T, Index, kSize>{geometry, static_cast<const Elements*>(x),
-                                                       static_cast<Elements*>(y)});
+        return ForEachCell(
+            stream, rows, columns,
+            AverageForward<T, Index, kSize>{geometry, static_cast<const Elements*>(x),
+                                            static_cast<Elements*>(y)});
       }
-      return ForEach(stream, out_elements() / kSize,
-                     MaxForward<T, Index, Position, kSize>{
-                         geometry, static_cast<const Elements*>(x), static_cast<Elements*>(y),
-                         static_cast<Pack<Position, kSize>*>(kept)});
+      return ForEachCell(stream, rows, columns,
+                         MaxForward<T, Index, Position, kSize>{
+                             geometry, static_cast<const Elements*>(x), static_cast<Elements*>(y),
+                             static_cast<Pack<Position, kSize>*>(kept)});
     });
   }
 
@@ -208,14 +228,15 @@ class ReferencePool2d : public Pool2d {
     return Choose(dy, dx, kept, [&]<typename Index, typename Position, int kSize>() {
       using Elements = Pack<T, kSize>;
       const PoolGeometry<Index> geometry(spec_, spec_.c / kSize);
-      const int64_t packs = spec_.n * spec_.h * spec_.w * spec_.c / kSize;
+      const int64_t rows = spec_.n * spec_.h, columns = spec_.w * spec_.c / kSize;
       if (spec_.kind == PoolKind::kAverage) {
-        return ForEach(stream, packs,
-                       AverageBackward<T, Index, kSize>{geometry, static_cast<const Elements*>(dy),
-                                                        static_cast<Elements*>(dx)});
+        return ForEachCell(
+            stream, rows, columns,
+            AverageBackward<T, Index, kSize>{geometry, static_cast<const Elements*>(dy),
+                                             static_cast<Elements*>(dx)});
       }
-      return ForEach(
-          stream, packs,
+      return ForEachCell(
+          stream, rows, columns,
           MaxBackward<T, Index, Position, kSize>{geometry, static_cast<const Elements*>(dy),
                                                  static_cast<const Pack<Position, kSize>*>(kept),
                                                  static_cast<Elements*>(dx)});
