@@ -40,12 +40,12 @@ call() {
 # What yields most comes first.
 call A device copies libraries "smoke: layers BF16 Best" "lenet F32" "gpt_small BF16" "lenet F32 plain" \
   "layers: Relu"
-call B "alexnet resident" "alexnet at 43 %" "alexnet at 13 %" "lenet F32 by layer" "lenet: accuracy" \
+call B "alexnet resident" "alexnet at 43 %" "alexnet at 33 %" "lenet F32 by layer" "lenet: accuracy" \
   "lenet: again" "lenet: resumed" "lenet: 2 ranks" "operations F32" "lenet F16"
 for what in '"way": "reference"' '"refusal": ""'; do
   grep -q "$what" "$TEST_TMPDIR/B/results.jsonl" || fail "results.jsonl has no $what"
 done
-paged=$(grep -Ec '"alexnet at (43|13) %", .*weights as resident.*"fetched_bytes": [1-9]' \
+paged=$(grep -Ec '"alexnet at (43|33) %", .*weights as resident.*"fetched_bytes": [1-9]' \
   "$TEST_TMPDIR/B/results.jsonl" || true)
 [[ $paged == 2 ]] || fail "expected 2 rows of steps that page: $(cat "$TEST_TMPDIR/B/results.jsonl")"
 compgen -G "$TEST_TMPDIR/gyre.*" >/dev/null && fail "run_all left its temporary folder"
