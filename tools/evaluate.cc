@@ -204,7 +204,7 @@ absl::Status EvaluateFiles(const Evaluated& subject, const PageStorage& pages,
       Evaluate(*trained.model, *data.test, *choice.device, *trained.stream, communication, nullptr,
                shares ? PredictionsTo(wanted, communication, count) : nullptr));
   const std::vector<Metric>& metrics = result.metrics;
-  BadSamples bad(config.data().max_bad_samples());
+  BadSamples bad(config.data().max_bad_samples(), TestSamplesOf(config, *data.test));
   for (const std::string& fault : bad.New(result.faults)) {
     std::fprintf(stderr, "%s\n",
                  Wrapped("warning: ", absl::StrCat(fault, "; the sample has weight 0")).c_str());

@@ -372,8 +372,10 @@ absl::Status PredictAll(const PredictRequest& wanted, ProcessGroup& communicatio
   if (done.bad == 0) return absl::OkStatus();
   if (communication.rank() == 0) std::fflush(stdout);  // before what stderr says
   return absl::FailedPreconditionError(
-      absl::StrFormat("%d of %s could not be read; the others are predicted", done.bad,
-                      Counted(done.samples, "sample")));
+      done.bad == done.samples
+          ? absl::StrFormat("no sample of %d could be read", done.samples)
+          : absl::StrFormat("%d of %s could not be read; the others are predicted", done.bad,
+                            Counted(done.samples, "sample")));
 }
 
 int Main(int argc, char** argv) {

@@ -166,6 +166,9 @@ TEST(SampleStatistics, ValuesWithoutSquares) {
   const auto statistics = StatisticsOf(kept, 0, 3, /*skip_faulty=*/true);
   EXPECT_EQ(statistics->mean, (std::vector<double>{3, 4}));
   EXPECT_EQ(statistics->values, (std::vector<int64_t>{2, 2}));
+  const auto unsound = DatasetOf<double>({std::nan(""), 1, 2, -INFINITY}, 2, {2});
+  EXPECT_EQ(StatisticsOf(unsound, 0, 2, /*skip_faulty=*/true).status().message(),
+            "file: sample 0 (the first is 0) holds nan");
 }
 
 TEST(SampleStatistics, ChannelsOfZerosAndOnes) {

@@ -76,7 +76,7 @@ class PackedSample {
 // Counts and names the samples that could not be read.  Any thread.
 class PackFaults {
  public:
-  explicit PackFaults(int64_t most) : most_(most), bad_(most) {}
+  PackFaults(int64_t most, int64_t samples) : most_(most), bad_(most, samples) {}
 
   // Returns an error where they are too many.
   absl::Status Add(const absl::Status& fault) {
@@ -191,7 +191,7 @@ absl::StatusOr<int64_t> PackRecords(const Dataset& dataset, const RecordSet& set
   std::vector<int64_t> samples;
   for (int64_t i = 0; i < dataset.size(); ++i) samples.push_back(order.At(i));
   std::atomic<int64_t> kept = 0;
-  PackFaults faults(options.max_bad_samples);
+  PackFaults faults(options.max_bad_samples, dataset.size());
   const auto pack = [&](int64_t number) -> absl::Status {
     const std::string path =
         (std::filesystem::path(options.folder) / ShardName(set, number)).string();

@@ -104,9 +104,12 @@ absl::StatusOr<SampleStatistics> Sum(const Dataset& dataset, size_t array, int64
                           .values = std::vector<int64_t>(channels),
                           .zero_one = std::vector<bool>(channels)};
   SampleMemory memory;
+  absl::Status fault;  // the first
+  int64_t sound = 0;
   for (int64_t i = 0; i < samples; ++i) {
     const int64_t sample = EvenlySpread(i, samples, dataset.size());
     const absl::StatusOr<Tensor> stored = dataset.Read(sample, array, memory, {});
+    fault.Update(stored.status());
     if (!stored.ok() && skip_faulty) continue;
     RETURN_IF_ERROR(stored.status());
     const T* x = stored->as<T>();
@@ -115,18 +118,21 @@ absl::StatusOr<SampleStatistics> Sum(const Dataset& dataset, size_t array, int64
     const T* const bad = std::find_if_not(x, end, [](T value) {
       return std::isfinite(static_cast<double>(value) * static_cast<double>(value));
     });
-    if (bad != end && skip_faulty) continue;
     if (bad != end) {
       const auto value = static_cast<double>(*bad);
-      return absl::InvalidArgumentError(absl::StrFormat(
+      fault.Update(absl::InvalidArgumentError(absl::StrFormat(
           "%s: sample %d (the first is 0) holds %g%s", read.file, dataset.NumberInFile(sample),
-          value, std::isfinite(value) ? ", whose square is beyond F64" : ""));
+          value, std::isfinite(value) ? ", whose square is beyond F64" : "")));
+      if (skip_faulty) continue;
+      return fault;
     }
+    ++sound;
     while (x != end) {
       for (Sums& channel : sums) channel.Add(*x++);
     }
     for (int64_t& counted : result.values) counted += values / static_cast<int64_t>(channels);
   }
+  if (sound == 0) RETURN_IF_ERROR(fault);
   for (size_t c = 0; c < channels; ++c) {
     if (result.values[c] == 0) continue;
     const Moments moments = sums[c].Of(result.values[c]);

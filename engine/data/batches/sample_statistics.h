@@ -26,7 +26,7 @@ struct SampleStatistics {
 // padding do not count: of [rows, ..., channels] beyond dataset.lengths(). Precondition: 0 <=
 // samples <= dataset.size(). Errors: those of Dataset::Read, and InvalidArgument with file and
 // sample for a value that is not finite or whose square is beyond F64.  `skip_faulty` leaves out
-// such samples, and those that cannot be read.
+// such samples, and those that cannot be read, unless all are faulty.
 absl::StatusOr<SampleStatistics> StatisticsOf(const Dataset& dataset, size_t array, int64_t samples,
                                               bool skip_faulty = false);
 

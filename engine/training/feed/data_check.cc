@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/data/batches/decoder.h"
 #include "engine/data/files/atomic_file.h"
+#include "engine/training/feed/bad_samples.h"
 #include "engine/training/feed/data_feed.h"
 
 namespace gyre {
@@ -125,7 +126,7 @@ class CheckedInput {
     if (told && (!finds_large_ || skips_ || sample >= kLookedAt)) return absl::OkStatus();
     const absl::StatusOr<Tensor> read = dataset_.Read(sample, index_, memory_, {});
     // Training and testing meet it again, and tell of it.
-    if (!read.ok()) return keeps_faulty_ ? absl::OkStatus() : read.status();
+    if (!read.ok()) return keeps_faulty_ ? absl::OkStatus() : WithFaultAdvice(read.status());
     const Tensor& stored = *read;
     if (!told) digest.Add({static_cast<const char*>(stored.data), stored.bytes()});
     if (skips_) return absl::OkStatus();

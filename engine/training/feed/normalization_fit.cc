@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/data/batches/sample_statistics.h"
 #include "engine/runtime/check.h"
+#include "engine/training/feed/bad_samples.h"
 #include "engine/training/feed/data_feed.h"
 
 namespace gyre {
@@ -45,9 +46,10 @@ absl::StatusOr<std::string> MakeNormalization(const DataConfig& data, const Data
   for (const NormalizationConfig& config : data.normalization()) {
     if (!config.auto_()) continue;
     const std::string& input = InputOf(config, data);
-    ASSIGN_OR_RETURN(const SampleStatistics found,
-                     StatisticsOf(training, ArrayOf(training, input), samples,
-                                  /*skip_faulty=*/data.max_bad_samples() > 0));
+    const auto statistics = StatisticsOf(training, ArrayOf(training, input), samples,
+                                         /*skip_faulty=*/data.max_bad_samples() > 0);
+    if (!statistics.ok()) return WithFaultAdvice(statistics.status());
+    const SampleStatistics& found = *statistics;
     std::vector<size_t> constant, zero_one;
     for (size_t c = 0; c < found.std.size(); ++c) {
       const bool varies = found.std[c] != 0, is_left = varies && found.zero_one[c];

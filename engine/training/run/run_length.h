@@ -3,6 +3,7 @@
 // Plain numbers.  Used by one thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -21,6 +22,8 @@ class RunLength {
   absl::Status GoOnFrom(int64_t step, int64_t position);
 
   int64_t total_steps() const { return total_steps_; }
+  // Positions of a pass over the data or, if that is shorter, of a run from the beginning.
+  int64_t epoch_samples() const { return std::min(epoch_samples_, total_steps_ * step_samples_); }
   // Passes over the data, done after `step` steps.
   double EpochsAt(int64_t step) const;
   // The pass that the sample at `position` of the endless order is of.

@@ -17,6 +17,13 @@ namespace {
 // Of ranks that have no closer bound: within so many steps all hear that one is asked to stop.
 constexpr size_t kMostStepsApart = 16;
 
+// Samples of an epoch, or of a run that is shorter, whose faults this rank counts.  Without steps
+// together they are its own: at least those of its whole batches.
+int64_t CountedSamples(const RunLength& length, const RunShape& shape) {
+  if (shape.StepTogether()) return length.epoch_samples();
+  return std::max<int64_t>(length.epoch_samples() / shape.global, 1) * shape.local;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerConfig>& trainer,
@@ -46,9 +53,7 @@ Trainer::Trainer(std::unique_ptr<RunPlan> plan, Device& device, ProcessGroup& co
       communication_(communication),
       optimizer_(NewOptimizer(plan_->config.optimizer())),
       test_every_(plan_->config.evaluate_every()),
-      save_every_(plan_->config.checkpoint_every()),
-      bad_(plan_->config.data().max_bad_samples()),
-      bad_of_tests_(plan_->config.data().max_bad_samples()) {}
+      save_every_(plan_->config.checkpoint_every()) {}
 
 // An error is every ticket's from then on, so this ends.
 Trainer::~Trainer() {
@@ -58,8 +63,11 @@ Trainer::~Trainer() {
 absl::StatusOr<std::string> Trainer::Run() {
   RETURN_IF_ERROR(CreateModel());
   RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
-  bad_ = BadSamples(plan_->config.data().max_bad_samples(),
+  const ModelOptions& planned = model_->plan().options;
+  const int64_t most = plan_->config.data().max_bad_samples();
+  bad_ = BadSamples(most, CountedSamples(plan_->length, planned.shape),
                     plan_->length.EpochOf(state_->position()), state_->bad_samples);
+  bad_of_tests_ = BadSamples(most, planned.test_samples);
   if (state_->loss_scale) {
     RETURN_IF_ERROR(training_step_->SetLossScale(*state_->loss_scale));
   }

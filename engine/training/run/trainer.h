@@ -127,8 +127,8 @@ class Trainer {
   std::deque<InFlight> in_flight_;  // those of training_step_, and of a rank that serves likewise
   std::vector<double> metrics_;     // {sum, count} each, of the step's finished iterations
   double waited_ = 0;               // likewise: seconds for batches
-  BadSamples bad_, bad_of_tests_;
-  double stepped_seconds_ = 0;  // of this process's steps
+  BadSamples bad_{0, 0}, bad_of_tests_{0, 0};  // of the run that has begun
+  double stepped_seconds_ = 0;                 // of this process's steps
   // The report of a finished step travels while the next step runs.
   std::deque<Report> reports_;  // in flight, in order of steps
   size_t reports_left_ = 0;     // reports that may stay in flight when a step is done

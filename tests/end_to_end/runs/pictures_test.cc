@@ -195,6 +195,12 @@ TEST_F(Pictures, ThatAreDamagedKeepTheirPlace) {
     EXPECT_THAT(bad.err, testing::ContainsRegex("the checkpoint of step [0-9]+ stands"));
   }
   EXPECT_EQ(folder_.Digest("bad1", {"--resume=latest"}), digest);
+  WriteBytes(folder_ / "unsound.tsv", absl::StrCat(damaged[0], "\t0\n", damaged[1], "\t1\n"));
+  EXPECT_THAT(folder_
+                  .Train("none", {"--set=data.train.images.list=unsound.tsv", "--set=batch=2"},
+                         {.ranks = 2})
+                  .err,
+              testing::HasSubstr("step 1: training data: no sample of 2 could be read: "));
   const ToolResult tested =
       RunTool("evaluate", {"--trainer=" + trainer_, "--weights=" + folder_ / "straight"});
   EXPECT_EQ(tested.exit_code, 0) << tested.ToString();

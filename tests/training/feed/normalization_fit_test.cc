@@ -186,7 +186,9 @@ TEST_F(NormalizationFit, SaysWhatIsWrong) {
   }
   WriteBytes(folder_ / "x.npy",
              Npy("<f4", "(4, 2)", BytesOf<float>({1, 7, 3, 7, 1, std::nanf(""), 3, 7})));
-  EXPECT_EQ(Error(TextOf(x)), "@/x.npy: sample 2 (the first is 0) holds nan");
+  EXPECT_EQ(Error(TextOf(x)),
+            "@/x.npy: sample 2 (the first is 0) holds nan; correct or remove the file, or raise "
+            "data.max_bad_samples; tools/check_data names all such files");
 }
 
 TEST_F(NormalizationFit, IsOfTenThousandSamplesOfMore) {
