@@ -59,18 +59,13 @@ class PackedSample {
     ASSIGN_OR_RETURN(const PictureHeader header, ReadPictureHeader(file, options_.most_pixels));
     if (!decode) return absl::OkStatus();
     const bool mask = stored == StoredAs::kMask;
-    const PixelFormat format{.channels = mask ? 1 : 3, .indices = mask};
-    std::byte* const pixels =
-        pixels_.Grow(static_cast<size_t>(header.height * header.width * format.channels));
-    return DecodePicture(file, header, {.height = header.height, .width = header.width}, format,
-                         reinterpret_cast<uint8_t*>(pixels));
+    return CheckPicture(file, header, {.channels = mask ? 1 : 3, .indices = mask});
   }
 
   const Dataset& dataset_;
   const PackOptions& options_;
   std::vector<SampleMemory> memories_;  // by array
   std::vector<std::string_view> arrays_;
-  ReusedBytes pixels_;
 };
 
 // Counts and names the samples that could not be read.  Any thread.

@@ -175,9 +175,10 @@ int64_t Margin(const jpeg_decompress_struct& jpeg, const Window& window) {
   return window.width <= 8 ? 8 : 2;
 }
 
-// Decodes as DecodeJpeg says, after ReadHeader.  False: there is an error.
+// Decodes as DecodeJpeg says, after ReadHeader.  With `to_end`, and a window that has the last row,
+// also reads up to the end-of-image marker.  False: there is an error.
 bool DecodeWindow(JpegDecoder* decoder, const Window& window, const PixelFormat& format,
-                  uint8_t* to) {
+                  bool to_end, uint8_t* to) {
   if (setjmp(decoder->failed) != 0) return false;
   jpeg_decompress_struct& jpeg = decoder->jpeg;
   jpeg.out_color_space = OutputColors(jpeg, format.channels);
@@ -219,6 +220,7 @@ bool DecodeWindow(JpegDecoder* decoder, const Window& window, const PixelFormat&
       FormatPixels(from, inks ? 3 : format.channels, window.width, format, to + row * row_bytes);
     }
   }
+  if (to_end) jpeg_finish_decompress(&jpeg);
   return true;
 }
 
@@ -250,7 +252,7 @@ absl::StatusOr<PictureHeader> ReadJpegHeader(std::string_view file) {
 }
 
 absl::Status DecodeJpeg(std::string_view file, const PictureHeader& header, const Window& stored,
-                        const PixelFormat& format, uint8_t* to) {
+                        const PixelFormat& format, uint8_t* to, bool to_end) {
   JpegDecoder decoder;
   if (!ReadHeader(file, &decoder)) return decoder.Error();
   const jpeg_decompress_struct& jpeg = decoder.jpeg;
@@ -263,7 +265,7 @@ absl::Status DecodeJpeg(std::string_view file, const PictureHeader& header, cons
     return absl::DataLossError(absl::StrCat(
         "expected a JPEG that ends with bytes ff d9, got one that ends without at byte ",
         file.size(), ": it is truncated"));
-  if (!DecodeWindow(&decoder, stored, format, to)) return decoder.Error();
+  if (!DecodeWindow(&decoder, stored, format, to_end, to)) return decoder.Error();
   return absl::OkStatus();
 }
 

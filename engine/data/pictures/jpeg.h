@@ -4,6 +4,7 @@
 // What is noticed of a file that is no longer whole:
 //   noticed      no end-of-image marker behind the first scan's start: wherever it was cut
 //   noticed      damage that the decoder meets before the window's last row (progressive: anywhere)
+//   noticed      with `to_end`: bytes of no pixel, if more than libjpeg reads ahead (8)
 //   not noticed  damage below the window, bytes changed to another valid code, bytes after the end
 #pragma once
 
@@ -27,11 +28,12 @@ absl::StatusOr<PictureHeader> ReadJpegHeader(std::string_view file);
 //   grey        the luminance as stored.  Of RGB and CMYK, BT.601 of the colours
 //   CMYK, YCCK  inverted, as Adobe writes them: red = c k / 255, rounded
 // Entropy-coded data above the window is read but not transformed, data below not even read.
+// `to_end`, of a window that has the last row: reads the file up to its end-of-image marker, too.
 // A progressive file's coefficients are in memory: 2 bytes each.
 // Errors: DataLoss and InvalidArgument as above.  DataLoss for more than 100 scans, and for
 // arithmetic code that ends 2^24 pixels early.  ResourceExhausted for lack of memory.
 // Precondition: `header` is ReadJpegHeader's of this file, and the window lies within it.
 absl::Status DecodeJpeg(std::string_view file, const PictureHeader& header, const Window& stored,
-                        const PixelFormat& format, uint8_t* to);
+                        const PixelFormat& format, uint8_t* to, bool to_end = false);
 
 }  // namespace gyre

@@ -39,10 +39,10 @@ absl::StatusOr<PictureHeader> ReadHeader(std::string_view file) {
 }
 
 absl::Status Decode(std::string_view file, const PictureHeader& header, const Window& stored,
-                    const PixelFormat& format, uint8_t* to) {
+                    const PixelFormat& format, uint8_t* to, bool to_end = false) {
   switch (header.format) {
     case PictureFormat::kJpeg:
-      return DecodeJpeg(file, header, stored, format, to);
+      return DecodeJpeg(file, header, stored, format, to, to_end);
     case PictureFormat::kPng:
       return DecodePng(file, header, stored, format, to);
     case PictureFormat::kWebp:
@@ -121,6 +121,11 @@ void TurnPixels(const uint8_t* stored, int64_t height, int64_t width, const Turn
   }
 }
 
+absl::Status CheckFormat(const PictureHeader& header, const PixelFormat& format) {
+  if (!format.indices || header.format == PictureFormat::kPng) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(kMaskExpected, "another format"));
+}
+
 }  // namespace
 
 absl::StatusOr<PictureHeader> ReadPictureHeader(std::string_view file, int64_t most_pixels) {
@@ -135,15 +140,26 @@ absl::StatusOr<PictureHeader> ReadPictureHeader(std::string_view file, int64_t m
   return header;
 }
 
+absl::Status CheckPicture(std::string_view file, const PictureHeader& header,
+                          const PixelFormat& format) {
+  RETURN_IF_ERROR(CheckFormat(header, format));
+  int64_t height = header.height, width = header.width;  // as stored
+  if (TurnOf(header.orientation).exchanged) std::swap(height, width);
+  // To the last row all data are read, except that TIFF's strips stand alone.
+  const int64_t rows = header.format == PictureFormat::kOther ? height : 1;
+  const auto pixels = std::make_unique_for_overwrite<uint8_t[]>(
+      static_cast<size_t>(rows * width * format.channels));
+  return Decode(file, header, {.top = height - rows, .height = rows, .width = width}, format,
+                pixels.get(), /*to_end=*/true);
+}
+
 absl::Status DecodePicture(std::string_view file, const PictureHeader& header, const Window& window,
                            const PixelFormat& format, uint8_t* to) {
   GYRE_CHECK(format.channels == 1 || format.channels == 3 || format.channels == 4);
   GYRE_CHECK(!format.indices || format.channels == 1);
   GYRE_CHECK(window.top >= 0 && window.height > 0 && window.top <= header.height - window.height);
   GYRE_CHECK(window.left >= 0 && window.width > 0 && window.left <= header.width - window.width);
-  if (format.indices && header.format != PictureFormat::kPng) {
-    return absl::InvalidArgumentError(absl::StrCat(kMaskExpected, "another format"));
-  }
+  RETURN_IF_ERROR(CheckFormat(header, format));
   const Turn turn = TurnOf(header.orientation);
   const Window stored = Stored(window, header.height, header.width, turn);
   if (header.orientation == 1) return Decode(file, header, stored, format, to);

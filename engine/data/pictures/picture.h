@@ -47,4 +47,10 @@ absl::StatusOr<PictureHeader> ReadPictureHeader(std::string_view file, int64_t m
 absl::Status DecodePicture(std::string_view file, const PictureHeader& header, const Window& window,
                            const PixelFormat& format, uint8_t* to);
 
+// Reads the whole file and returns no pixel, so that damage below a window shows, and of a JPEG
+// data that no pixel is made of.  Those of some cameras have such data, and can be decoded. Errors:
+// those of DecodePicture.
+absl::Status CheckPicture(std::string_view file, const PictureHeader& header,
+                          const PixelFormat& format);
+
 }  // namespace gyre

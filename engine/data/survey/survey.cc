@@ -132,6 +132,11 @@ class SurveyThread {
         content.Add(bytes);
       }
     }
+    // Read has met all pixels.  Of damage a JPEG may show only data that no pixel is made of.
+    if (is_picture && header.ok() && header->format == PictureFormat::kJpeg) {
+      ASSIGN_OR_RETURN(const std::string_view again, dataset.PictureFile(index, memory_));
+      RETURN_IF_ERROR(Annotate(CheckPicture(again, *header, {}), dataset.Describe(index)));
+    }
     if (number) ++tally.found.classes[*number];
     tally.classes = tally.classes && is_class;
     if (is_picture && header.ok()) {

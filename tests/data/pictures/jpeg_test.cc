@@ -306,6 +306,27 @@ TEST(Jpeg, DamageAboveTheWindowsEndIsNoticed) {
                                                   "data: premature end of data segment"));
 }
 
+TEST(Jpeg, DataOfNoPixelAreNoticedAtTheEnd) {
+  Random random(18);
+  for (const bool progressive : {false, true}) {
+    const std::string file =
+        RandomJpeg({.height = 40, .width = 30, .progressive = progressive}, &random);
+    const auto fault = [&](const std::string& before_end, bool to_end) {
+      const std::string changed = std::string(file).insert(file.size() - 2, before_end);
+      const auto header = ReadJpegHeader(changed);
+      Bytes pixels(30 * 3);
+      return std::string(
+          DecodeJpeg(changed, *header, {39, 0, 1, 30}, {}, pixels.data(), to_end).message());
+    };
+    EXPECT_EQ(fault("", true), "");
+    EXPECT_EQ(fault(std::string(40, '\0'), true), "");  // cameras' padding
+    const std::string more = "bytes of which libjpeg makes no pixel at all";
+    EXPECT_EQ(fault(more, false).empty(), !progressive);
+    EXPECT_TRUE(fault(more, true).ends_with("extraneous bytes before marker 0xd9"))
+        << fault(more, true);
+  }
+}
+
 TEST(Jpeg, Messages) {
   Random random(9);
   const std::string file = RandomJpeg({.height = 20, .width = 30}, &random);

@@ -20,9 +20,12 @@
 namespace gyre {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Pair;
+using testing::StartsWith;
 using testing::UnorderedElementsAre;
 
 class SurveyOfPictures : public testing::Test {
@@ -49,6 +52,23 @@ class SurveyOfPictures : public testing::Test {
                         {{.name = "image", .dims = {4, 6, 3}}, {.name = "label", .label = true}});
   }
 };
+
+// Training passes over data that no pixel is made of.
+TEST_F(SurveyOfPictures, IsOfWholeFiles) {
+  const std::string jpeg = Picture(20, 30, 3, true);
+  Write("train/ant/1.jpg", jpeg);
+  Write("train/bee/1.jpg",
+        std::string(jpeg).insert(jpeg.size() - 2, "bytes of which libjpeg makes no pixel at all"));
+  const auto train = Open(true);
+  SampleMemory memory;
+  EXPECT_EQ(train->Read(1, 0, memory, {}).status(), absl::OkStatus());
+  const std::vector<SurveyedSet> sets = {{"training", train.get()}};
+  const Survey survey = SurveyOf(sets, {.label_input = "label"});
+  ASSERT_EQ(survey.sets[0].unreadable.size(), 1u);
+  EXPECT_THAT(survey.sets[0].unreadable[0].reason,
+              AllOf(StartsWith(folder_ / "train/bee/1.jpg: the JPEG is truncated or damaged: "),
+                    EndsWith("extraneous bytes before marker 0xd9")));
+}
 
 TEST_F(SurveyOfPictures, TellsWhatIsThereAndWhatIsFaulty) {
   const std::string a = Write("train/ant/1.png", Picture(5, 7));
