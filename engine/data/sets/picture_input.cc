@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "engine/data/files/file_reader.h"
 #include "engine/data/pictures/color.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/machine.h"
 
 namespace gyre {
 namespace {
@@ -85,6 +87,14 @@ absl::StatusOr<PictureInput> PictureInputOf(const ImagesConfig& config, const Ne
         "channels, but \"%s\" has dims [%s]",
         net.name, absl::StrJoin(dims, ", ")));
   }
+  const double bytes =
+      static_cast<double>(dims[0]) * static_cast<double>(dims[1]) * static_cast<double>(dims[2]);
+  if (bytes > static_cast<double>(MemoryBytes())) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "a picture for \"%s\", of dims [%s], takes %.0f bytes, this process may use %d of memory; "
+        "lower the dims",
+        net.name, absl::StrJoin(dims, ", "), bytes, MemoryBytes()));
+  }
   PictureInput input;
   input.fit.height = dims[0];
   input.fit.width = dims[1];
@@ -122,10 +132,24 @@ absl::Status FillInput(std::string_view file, const PictureInput& input,
   ASSIGN_OR_RETURN(const Geometry geometry,
                    GeometryOf(header.height, header.width, input.fit, draw));
   const Window& source = geometry.source;
-  uint8_t* const pixels = Grow(memory.pixels, static_cast<size_t>(source.height * source.width) *
-                                                  static_cast<size_t>(input.format.channels));
-  RETURN_IF_ERROR(DecodePicture(file, header, source, input.format, pixels));
-  Place(pixels, input, geometry, memory, to);
+  const double bytes = static_cast<double>(source.height) * static_cast<double>(source.width) *
+                       input.format.channels;
+  const auto too_little = [&] {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "too little memory for a picture of %d x %d pixels, %.0f bytes; shrink it, or free memory "
+        "(most_pixels, which is %d, refuses larger ones)",
+        header.width, header.height, bytes, input.most_pixels));
+  };
+  // Less is not worth asking the system.
+  constexpr double kFits = 64 << 20;
+  if (bytes > kFits && bytes > static_cast<double>(MemoryBytes())) return too_little();
+  try {
+    uint8_t* const pixels = Grow(memory.pixels, static_cast<size_t>(bytes));
+    RETURN_IF_ERROR(DecodePicture(file, header, source, input.format, pixels));
+    Place(pixels, input, geometry, memory, to);
+  } catch (const std::bad_alloc&) {
+    return too_little();
+  }
   return absl::OkStatus();
 }
 

@@ -25,7 +25,8 @@ struct PictureInput {
   int64_t most_pixels = 0;
 };
 
-// Errors: InvalidArgument for an input that is no picture, or an unknown colour.
+// Errors: InvalidArgument for an input that is no picture, or an unknown colour.  ResourceExhausted
+// for an input larger than this process's memory.
 absl::StatusOr<PictureInput> PictureInputOf(const ImagesConfig& config, const NetInput& input,
                                             const AugmentationConfig& augmentation);
 // The same part of a mask: its numbers as they are, without new ones.
@@ -35,7 +36,8 @@ PictureInput MaskInputOf(PictureInput picture);
 absl::StatusOr<std::string_view> ReadPictureFile(const std::string& path, SampleMemory& memory);
 
 // Writes what lies in the input of `file` to `to`, [height, width, channels].  `file` is not in
-// memory.pixels or memory.resized, which this uses.
+// memory.pixels or memory.resized, which this uses.  Errors: those of picture.h, and
+// ResourceExhausted with the picture's size for lack of memory.
 absl::Status FillInput(std::string_view file, const PictureInput& input,
                        const std::optional<SampleDraw>& draw, SampleMemory& memory, uint8_t* to);
 

@@ -83,6 +83,37 @@ TEST_F(Images, ASampleThatDoesNotFitNamesItsFile) {
             "CROP, STRETCH or LETTERBOX to resize pictures");
 }
 
+// 10^12 pixels, by headers alone.
+TEST_F(Images, WhatNoMemoryHoldsIsSaidWithItsSize) {
+  Picture("set/a/1.png");
+  const std::string png = ReadBytes(folder_ / "set/a/1.png");
+  Write("set/b/1.png", png);
+  std::string header = "IHDR" + std::string("\0\x0f\x42\x40\0\x0f\x42\x40", 8) + png.substr(24, 5);
+  uint32_t sum = ~0U;
+  for (const char byte : header) {
+    sum ^= static_cast<uint8_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ (sum & 1 ? 0xedb88320 : 0);
+  }
+  for (int shift = 24; shift >= 0; shift -= 8) header += static_cast<char>(~sum >> shift);
+  Write("set/a/1.png", png.substr(0, 12) + header + png.substr(12 + header.size()));
+  const auto error = [&](const std::string& most) {
+    const auto data = Open("train { images { folder: 'set' fit: STRETCH " + most + " } }");
+    return data.ok() ? Error(ReadSample(**data, 0, 0).status()) : Error(data.status());
+  };
+  EXPECT_EQ(error(""),
+            "@set/a/1.png: expected at most 268435456 pixels, got 1000000 x 1000000; set "
+            "most_pixels higher if the picture is meant");
+  EXPECT_EQ(error("most_pixels: 2000000000000"),
+            "@set/a/1.png: too little memory for a picture of 1000000 x 1000000 pixels, "
+            "3000000000000 bytes; shrink it, or free memory (most_pixels, which is 2000000000000, "
+            "refuses larger ones)");
+  inputs_[0].dims = {1 << 20, 1 << 20, 3};
+  EXPECT_TRUE(
+      error("").starts_with("a picture for \"image\", of dims [1048576, 1048576, 3], takes "
+                            "3298534883328 bytes, this process may use "))
+      << error("");
+}
+
 TEST_F(Images, AMaskIsAsLargeAsItsPicture) {
   Picture("a.png", 8, 9);
   Picture("b.png", 8, 8, 1);
