@@ -22,6 +22,13 @@ std::string EndingOf(const std::string& path) {
   return absl::AsciiStrToLower(fs::path(path).extension().string());
 }
 
+// For people.  Files of unlike kinds cannot be predicted together.
+std::string KindOf(const std::string& path) {
+  if (fs::is_directory(path) || IsPictureName(path)) return "a picture or a folder of them";
+  const std::string ending = EndingOf(path);
+  return ending.empty() ? "a file without an ending" : absl::StrCat("a file that ends in ", ending);
+}
+
 bool IsPicture(const InputConfig& input) {
   if (input.type() == InputConfig::LABEL || input.dims_size() != 3) return false;
   const int64_t channels = input.dims(2);
@@ -161,8 +168,15 @@ absl::Status TakeAsTestData(std::span<const std::string> paths, const std::strin
       })) {
     return TakeArrays(paths, net, data);
   }
+  const std::string accepted = Accepted(net, train), kind = KindOf(paths[0]);
+  const auto other =
+      std::ranges::find_if(paths, [&](const std::string& path) { return KindOf(path) != kind; });
+  if (other == paths.end()) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s: expected %s", paths[0], accepted));
+  }
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s: expected %s", paths[0], Accepted(net, train)));
+      absl::StrFormat("%s: is %s, but %s is %s; give files of one kind: %s", *other, KindOf(*other),
+                      paths[0], kind, accepted));
 }
 
 }  // namespace gyre
