@@ -20,6 +20,7 @@
 #include "engine/data/sets/data_memory.h"
 #include "engine/runtime/count_text.h"
 #include "engine/runtime/timeline.h"
+#include "engine/runtime/wrapped_text.h"
 #include "engine/training/feed/assumed_data.h"
 #include "engine/training/feed/sent_data.h"
 #include "engine/training/feed/shown_batch.h"
@@ -381,9 +382,12 @@ absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
       return data;
     };
     if (communication.rank() != 0) return open().status();
-    ASSIGN_OR_RETURN(const std::string title,
+    ASSIGN_OR_RETURN(const ShownBatch shown,
                      WriteFirstBatch(path, files.trainer, files.net, open, *choice.device));
-    std::printf("%s: %s\n", path.c_str(), title.c_str());
+    for (const std::string& fault : shown.left_out) {
+      std::fprintf(stderr, "%s\n", Wrapped("warning: ", fault + "; it is not shown").c_str());
+    }
+    std::printf("%s: %s\n", path.c_str(), shown.title.c_str());
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(RunData data, Open(files, options, plan, communication, shared));

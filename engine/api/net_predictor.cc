@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "engine/runtime/check.h"
 #include "engine/training/feed/feed_of.h"
 #include "engine/training/feed/normalization_fit.h"
@@ -22,11 +21,7 @@ constexpr int64_t kMostSamples = int64_t{1} << 30;
 
 absl::StatusOr<Weights> ReadTrainedWeights(const std::string& path) {
   if (path.empty()) return absl::InvalidArgumentError("path: is empty");
-  auto weights = ReadWeights(path);
-  if (weights.ok()) return weights;
-  absl::string_view text = weights.status().message();
-  absl::ConsumePrefix(&text, "--weights: ");
-  return absl::Status(weights.status().code(), text);
+  return ReadWeights(path, /*flag=*/"");
 }
 
 // How files of pictures become the input `input`.

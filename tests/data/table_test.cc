@@ -294,6 +294,19 @@ TEST_F(Table, WindowsHaveWeights) {
             (Ints{1, 3, 4, 0, 2, 5, 0, 0}));
 }
 
+TEST_F(Table, WindowsAreNamedByTheirFiles) {
+  Write("a.csv", "t,g,x\n1,a,1\n2,c,2\n3,c,3\n");
+  Write("b.csv", "t,g,x\n4,a,4\n5,a,5\n");
+  const auto name = [&](const std::string& group, int64_t sample) {
+    const auto data = *Open(Data(group + " time: 't' window: 2", "a.csv' file: 'b.csv"));
+    return Shown(data->Describe(sample));
+  };
+  EXPECT_EQ(name("column: 'x'", 1), "@a.csv: sample 1");  // of both
+  EXPECT_EQ(name("column: 'x'", 2), "@b.csv: sample 0");
+  // Series that go on in another file are in no order of the files.
+  EXPECT_EQ(name("column: 'x' group: 'g'", 2), "@a.csv: sample 2");
+}
+
 // For a split by group or by time.
 TEST_F(Table, RowsAreInTheOrderOfTheirTimes) {
   Write("t.csv", "t,g,x,say\n3,a,1,p q\n1,b,2,r\n3,b,3,s\n2,c,4,t\n");

@@ -36,8 +36,8 @@ absl::StatusOr<ConfigFiles> Checked(ConfigFiles files, const std::string& device
 
 }  // namespace
 
-absl::StatusOr<Weights> ReadTrained(const std::string& where) {
-  ASSIGN_OR_RETURN(Weights weights, ReadWeights(where));
+absl::StatusOr<Weights> ReadTrained(const std::string& where, const std::string& flag) {
+  ASSIGN_OR_RETURN(Weights weights, ReadWeights(where, flag));
   for (const std::string& warning : weights.warnings) {
     std::fprintf(stderr, "%s\n", Wrapped("warning: ", warning).c_str());
   }
@@ -102,7 +102,7 @@ absl::StatusOr<TrainedFiles> ReadTrainedFiles(const TrainedFrom& from,
                      ReadFiles(from.trainer, overrides, /*device=*/"", spellings, ranks));
     ASSIGN_OR_RETURN(trained.weights, ReadTrained(from.weights));
   } else {
-    ASSIGN_OR_RETURN(trained.weights, ReadTrained(from.run));
+    ASSIGN_OR_RETURN(trained.weights, ReadTrained(from.run, "--run"));
     const Weights& weights = trained.weights;
     ASSIGN_OR_RETURN(trained.files,
                      FilesOfRun(weights.texts, weights.path, overrides, spellings, ranks));

@@ -12,7 +12,8 @@
 namespace gyre {
 
 // ReadWeights, with its warnings on standard error.
-absl::StatusOr<Weights> ReadTrained(const std::string& where);
+absl::StatusOr<Weights> ReadTrained(const std::string& where,
+                                    const std::string& flag = "--weights");
 
 // The trainer's and the net's files, with --set and short flags applied.
 struct ConfigFiles {

@@ -12,6 +12,8 @@
 #include "absl/strings/str_join.h"
 #include "engine/data/files/atomic_file.h"
 #include "engine/data/pictures/sheet.h"
+#include "engine/runtime/check.h"
+#include "engine/training/feed/bad_samples.h"
 
 namespace gyre {
 namespace {
@@ -158,16 +160,26 @@ absl::StatusOr<ShownBatch> ShowBatch(const Parsed<TrainerConfig>& trainer,
   ASSIGN_OR_RETURN(const auto loader, NewLoader(*data.train, /*train=*/true, shape, data.feed,
                                                 /*position=*/0, /*depth=*/2, device));
   const Batch batch = loader->Next();
-  if (!batch.faults.empty()) return absl::DataLossError(batch.faults.front().message);
+  std::vector<std::string> left_out;
+  std::vector<bool> sound(static_cast<size_t>(shape.global), true);
+  for (const Batch::FaultySample& fault : batch.faults) {
+    left_out.push_back(fault.message);
+    sound[static_cast<size_t>(fault.sample)] = false;
+  }
+  BadSamples bad(trainer.message->data().max_bad_samples(), shape.global);
+  left_out = bad.New(left_out);
+  bad.Count(/*epoch=*/0, std::ranges::count(sound, false));
+  RETURN_IF_ERROR(Annotate(bad.status(), "the first batch"));
 
   const FedInput& fed = data.feed.inputs[shown.picture];
   const Tensor& pictures = batch.arrays[shown.picture];
   const int64_t height = shown.sample[0], width = shown.sample[1], channels = shown.sample[2];
   Sheet sheet{.title = {}, .height = height, .width = shown.mask ? 2 * width : width};
   const int64_t fit = std::max<int64_t>(1, kMostBytes / SheetBytesOf(sheet.height, sheet.width));
-  const int64_t count = std::min({shape.global, kMostPictures, fit});
+  const int64_t most = std::min(kMostPictures, fit);
   const std::vector<std::string> classes = ClassNamesOf(data.fit);
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < shape.global && std::ssize(sheet.pictures) < most; ++i) {
+    if (!sound[static_cast<size_t>(i)]) continue;
     const std::vector<uint8_t> bytes = BytesOf(ValuesOf(pictures, i), fed, channels);
     std::vector<double> label;
     CaptionedPicture picture;
@@ -190,24 +202,24 @@ absl::StatusOr<ShownBatch> ShowBatch(const Parsed<TrainerConfig>& trainer,
   loader->Release(batch);
   sheet.title = absl::StrFormat(
       "%s: %d of the %d pictures of the first batch, as input \"%s\" [%d, %d, %d] gets them",
-      net.message->name(), count, shape.global, fed.name, height, width, channels);
+      net.message->name(), sheet.pictures.size(), shape.global, fed.name, height, width, channels);
   ASSIGN_OR_RETURN(std::string png, DrawSheet(sheet));
-  return ShownBatch{.png = std::move(png), .title = std::move(sheet.title)};
+  return ShownBatch{
+      .png = std::move(png), .title = std::move(sheet.title), .left_out = std::move(left_out)};
 }
 
-absl::StatusOr<std::string> WriteFirstBatch(const std::string& path,
-                                            const Parsed<TrainerConfig>& trainer,
-                                            const Parsed<NetConfig>& net,
-                                            const std::function<absl::StatusOr<RunData>()>& open,
-                                            Device& device) {
-  std::string title;
+absl::StatusOr<ShownBatch> WriteFirstBatch(const std::string& path,
+                                           const Parsed<TrainerConfig>& trainer,
+                                           const Parsed<NetConfig>& net,
+                                           const std::function<absl::StatusOr<RunData>()>& open,
+                                           Device& device) {
+  ShownBatch shown;
   RETURN_IF_ERROR(WriteFileAtomically(path, [&](const FileSink& sink) -> absl::Status {
     ASSIGN_OR_RETURN(const RunData data, open());
-    ASSIGN_OR_RETURN(ShownBatch shown, ShowBatch(trainer, net, data, device));
-    title = std::move(shown.title);
+    ASSIGN_OR_RETURN(shown, ShowBatch(trainer, net, data, device));
     return sink(shown.png);
   }));
-  return title;
+  return shown;
 }
 
 }  // namespace gyre

@@ -39,12 +39,12 @@ Weights Of(Checkpoint checkpoint) {
 
 }  // namespace
 
-absl::StatusOr<Weights> ReadWeights(const std::string& where) {
+absl::StatusOr<Weights> ReadWeights(const std::string& where, const std::string& flag) {
   if (where.empty()) return absl::InvalidArgumentError("--weights is missing; see --help");
   std::error_code ignored;
   if (!std::filesystem::is_directory(where, ignored)) {
     auto tensors = TensorFile::Read(where);
-    if (!tensors.ok()) return Annotate(tensors.status(), "--weights");
+    if (!tensors.ok()) return flag.empty() ? tensors.status() : Annotate(tensors.status(), flag);
     Fit fit = FitOfMetadata(tensors->metadata());
     RunTexts texts = TextsOfMetadata(tensors->metadata());
     return Weights{where, *std::move(tensors), std::move(fit), std::move(texts)};
@@ -53,7 +53,7 @@ absl::StatusOr<Weights> ReadWeights(const std::string& where) {
   if (!std::filesystem::is_directory(checkpoints, ignored)) {
     if (!std::filesystem::exists(where + "/state.pb", ignored)) {
       return absl::NotFoundError(
-          absl::StrCat("--weights: ", where,
+          absl::StrCat(flag, flag.empty() ? "" : ": ", where,
                        " holds neither checkpoints nor a checkpoint's state.pb; "
                        "give a run's folder, a checkpoint's folder, or a safetensors or npz file"));
     }

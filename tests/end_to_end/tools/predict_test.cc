@@ -308,6 +308,12 @@ TEST_F(Predict, Errors) {
   EXPECT_THAT(Refused(OnSim(5000, {run})), HasSubstr("; lower --batch, which is 17"));
   WriteBytes(folder_ / "a.csv", "x\n1\n");
   EXPECT_THAT(Refused({run, folder_ / "a.csv"}), HasSubstr("expected pictures or folders of them"));
+  WriteBytes(folder_ / "a.png", "no picture");
+  EXPECT_THAT(Unwrapped(Refused({run, folder_ / "a.png", folder_ / "a.csv"})),
+              HasSubstr("/a.csv: is a file that ends in .csv, but " + folder_ / "a.png" +
+                        " is a picture or a folder of them; give files of one kind: "));
+  EXPECT_THAT(Refused({run, folder_ / "a.png"}), HasSubstr("error: no sample of 1 could be read"));
+  EXPECT_THAT(Refused({"--run=nope"}), HasSubstr("--run: cannot open nope: "));
   const std::string out = absl::StrCat("--out=", folder_ / "a.csv");
   EXPECT_THAT(Refused({run, folder_ / "a.csv", out}), HasSubstr("is also what is predicted"));
   EXPECT_THAT(Refused({run, "--out=/dev/null"}),
@@ -320,7 +326,6 @@ TEST_F(Predict, Errors) {
   // Nothing stays of what was given, whenever it is refused.
   const std::string temporary = folder_ / "tmp";
   std::filesystem::create_directories(temporary);
-  WriteBytes(folder_ / "a.png", "no picture");
   RunTool("predict", {run, folder_ / "a.png"}, {.env = {{"TMPDIR", temporary}}});
   EXPECT_TRUE(std::filesystem::is_empty(temporary));
 }

@@ -79,6 +79,26 @@ TEST_F(ShownBatchTest, RealsAreStretched) {
   EXPECT_EQ(PixelOf(*shown, 1, 0, 0), Rgb(3, 0));
 }
 
+TEST_F(ShownBatchTest, FaultySamplesAreLeftOut) {
+  std::string reals;
+  for (const float x : {0.F, 5.F, std::nanf(""), 5.F, 9.F, 1.F}) {
+    for (int i = 0; i < 8; ++i) reals.append(reinterpret_cast<const char*>(&x), 4);
+  }
+  WriteBytes(folder_ / "x.npy", Npy("<f4", "(6, 2, 4, 1)", reals));
+  const auto error = [&](const std::string& most) {
+    return Show(absl::StrCat(kGrey, "input { name: 'weight' }"), kImage, most);
+  };
+  const auto shown = error("max_bad_samples: 1");
+  ASSERT_TRUE(shown.ok()) << shown.status();
+  EXPECT_EQ(shown->title,
+            "n: 2 of the 3 pictures of the first batch, as input \"image\" [2, 4, 1] gets them");
+  ASSERT_EQ(shown->left_out.size(), 1u);
+  EXPECT_TRUE(absl::StrContains(shown->left_out[0], "sample 2 (the first is 0)"))
+      << shown->left_out[0];
+  const std::string none(error("").status().message());
+  EXPECT_TRUE(absl::StrContains(none, "the first batch: 1 sample could not be read, more")) << none;
+}
+
 TEST_F(ShownBatchTest, AlphaLiesOverSquares) {
   std::string bytes(3 * 8 * 4, '\xff');
   bytes[3] = 0;  // the first pixel is transparent

@@ -96,6 +96,22 @@ class Windows {
     return lengths;
   }
 
+  // How many begin in each file, if they are in the order of the files.  Else {}.
+  std::vector<int64_t> SamplesOf(std::span<const int64_t> rows_of_files) const {
+    std::vector<int64_t> ends(rows_of_files.begin(), rows_of_files.end()), samples(ends.size());
+    std::partial_sum(ends.begin(), ends.end(), ends.begin());
+    size_t before = 0;
+    bool sorted = true;
+    Visit([&](int64_t, int64_t step, int64_t row) {
+      if (step > 0) return;
+      const auto file = static_cast<size_t>(std::ranges::upper_bound(ends, row) - ends.begin());
+      sorted = sorted && file >= before;
+      before = file;
+      ++samples[file];
+    });
+    return sorted ? samples : std::vector<int64_t>();
+  }
+
  private:
   // Calls `place` for each row, in order.
   template <typename Place>
@@ -177,6 +193,9 @@ absl::Status AddWindows(TableRows& rows, const TableUse& use, MemoryDataset& dat
   }
   RETURN_IF_ERROR(dataset.Add("reset", file, windows.Resets(), /*reset=*/true));
   RETURN_IF_ERROR(dataset.Add("length", file, windows.Lengths()));
+  if (auto samples = windows.SamplesOf(rows.rows_of_files); !samples.empty()) {
+    dataset.SetFiles(files, std::move(samples));
+  }
   std::vector<int64_t> groups;
   for (size_t s = 0; s < windows.samples().size(); ++s) {
     groups.insert(groups.end(), static_cast<size_t>(windows.samples()[s]), static_cast<int64_t>(s));
