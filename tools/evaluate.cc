@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/data/batches/sample_classes.h"
 #include "engine/runtime/wrapped_text.h"
 #include "engine/training/feed/bad_samples.h"
 #include "engine/training/model/fold_batch_norm.h"
@@ -130,7 +132,7 @@ absl::StatusOr<Evaluated> Read() {
   return absl::InvalidArgumentError(
       absl::StrFormat("--report: is of a net with softmax_cross_entropy of scores [N, classes] and "
                       "classes, an input "
-                      "\"%s\" of type LABEL without dims",
+                      "\"%s\" of type LABEL without dims, or REAL with dims: CLASSES",
                       config.data().label_input()));
 }
 
@@ -149,7 +151,7 @@ class Reporter {
       report_.emplace(std::move(names), kTop);
     }
     ASSIGN_OR_RETURN(const Tensor label, dataset_.Read(sample, label_, memory_, std::nullopt));
-    const int64_t number = label.dtype == DType::kU8 ? *label.as<uint8_t>() : *label.as<int32_t>();
+    const int64_t number = ClassOf(label);
     if (number < 0 || number >= shares.elements()) return absl::OkStatus();  // it is ignored
     report_->Add(dataset_.Describe(sample), number, {shares.as<double>(), classes});
     return absl::OkStatus();
@@ -157,6 +159,16 @@ class Reporter {
   const std::optional<ClassReport>& report() const { return report_; }
 
  private:
+  // Of a distribution the likeliest, as `accuracy` counts it.
+  static int64_t ClassOf(const Tensor& label) {
+    if (label.dtype == DType::kU8 || label.dtype == DType::kI32) return ClassIn(label);
+    const auto likeliest = [&](const auto* shares) {
+      return std::max_element(shares, shares + label.elements()) - shares;
+    };
+    return label.dtype == DType::kF64 ? likeliest(label.as<double>())
+                                      : likeliest(label.as<float>());
+  }
+
   const Dataset& dataset_;
   const size_t label_;
   const std::vector<std::string> names_;  // of classes

@@ -167,7 +167,9 @@ absl::StatusOr<WantedLabels> WantedLabelsOf(const SeriesSource& source, const Pi
   wanted.array.shape = Shape(std::span<const int64_t>(net->dims));
   wanted.array.dtype = net->label ? DType::kI32 : DType::kF32;
   if (net->label && net->dims.empty()) return wanted;
-  if (!net->label && net->dims.size() == 1 && source.data.train().images().has_folder()) {
+  const ImagesConfig& trained = source.data.train().images();
+  if (!net->label && net->dims.size() == 1 &&
+      (trained.has_folder() || (net->dims[0] > 1 && HasOneLabel(source.Resolve(trained.list()))))) {
     wanted.array.shape = Shape{};
     wanted.array.dtype = DType::kI32;
     wanted.most_classes = net->dims[0];

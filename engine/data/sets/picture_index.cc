@@ -16,6 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "engine/data/files/file_reader.h"
 #include "engine/data/files/text_file.h"
 #include "engine/data/sets/series.h"
 #include "engine/runtime/check.h"
@@ -161,8 +163,22 @@ absl::StatusOr<PictureIndex> ReadPictureFolder(const std::string& folder) {
     index.classes.push_back(name);
   }
   std::ranges::sort(others);
-  index.note = LeftOutOf(folder, others, "CLASS/NAME of a picture");
+  index.note =
+      LeftOutOf(folder, others, "a picture CLASS/NAME, no deeper folder, pipe or broken link");
   return index;
+}
+
+bool HasOneLabel(const std::string& list) {
+  constexpr size_t kMost = 1 << 16;  // bytes of a line
+  auto file = FileReader::Open(list);
+  if (!file.ok()) return false;
+  std::string text(kMost, '\0');
+  text.resize(file->Read(text.data(), text.size()).value_or(0));
+  for (const absl::string_view split : absl::StrSplit(text, '\n')) {
+    const std::string_view line(split.data(), split.size());
+    if (!IsBlank(line)) return std::ranges::count(line, '\t') == 1;
+  }
+  return false;
 }
 
 absl::StatusOr<PictureIndex> ReadPictureList(const std::string& list, PictureLabels labels,

@@ -59,6 +59,10 @@ absl::StatusOr<PictureIndex> ReadPictureFolder(const std::string& folder);
 // Whether a file's name ends as a picture's, in capitals or not.
 bool IsPictureName(const std::string& path);
 
+// Whether the first line of a list is PATH TAB LABEL, with one label.  A list that cannot be read
+// has none.
+bool HasOneLabel(const std::string& list);
+
 // Reads lines PATH TAB LABEL, with `count` labels each.  For kNone only the path is read.  Paths
 // are absolute or relative to the list's folder.  Blank lines are left out, and blanks around a
 // label. Errors, with the line: InvalidArgument for a line of other columns, or a label that is no

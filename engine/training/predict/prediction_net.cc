@@ -149,10 +149,9 @@ absl::StatusOr<std::optional<Prediction>> AddClassShares(const std::string& labe
   for (const Node& node : graph.nodes) {
     if (!node.config->has_softmax_cross_entropy() || node.inputs.size() < 2) continue;
     const Source& label = node.inputs[1];
-    if (!label.is_net_input || config.input(label.index).name() != label_input ||
-        config.input(label.index).dims_size() > 0) {
-      continue;
-    }
+    if (!label.is_net_input || config.input(label.index).name() != label_input) continue;
+    const InputConfig& input = config.input(label.index);
+    if (input.dims_size() > (input.type() == InputConfig::LABEL ? 0 : 1)) continue;
     const WantedOutput scores{NameOf(graph, config, node.inputs[0]),
                               Prediction::OutputKind::kClassShares};
     WriteInputs(graph, *net.message);

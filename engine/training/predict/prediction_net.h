@@ -36,8 +36,8 @@ absl::StatusOr<std::vector<Prediction>> CutToPredict(std::span<const std::string
                                                      Parsed<NetConfig>& net);
 
 // Appends what records the class shares of the first softmax_cross_entropy [N, classes] whose
-// labels are the net's input `label_input`.  None if there is no such loss. Errors: those of
-// BuildGraph.
+// labels, or distributions, are the net's input `label_input`.  None if there is no such loss.
+// Errors: those of BuildGraph.
 absl::StatusOr<std::optional<Prediction>> AddClassShares(const std::string& label_input,
                                                          Parsed<NetConfig>& net);
 

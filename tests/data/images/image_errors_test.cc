@@ -128,7 +128,7 @@ TEST_F(Images, AMaskIsAsLargeAsItsPicture) {
   EXPECT_NE(Error(ReadSample(*data, 0, 1).status()), "");
 }
 
-TEST_F(Images, ClassesOfAFolderAreDistributions) {
+TEST_F(Images, ClassesAreDistributions) {
   Picture("set/a/1.png");
   Picture("set/b/1.png");
   Picture("set/c/1.png");
@@ -136,6 +136,12 @@ TEST_F(Images, ClassesOfAFolderAreDistributions) {
   const auto data = *Open(kFolder);
   EXPECT_EQ(data->arrays()[1].shape, Shape{});
   EXPECT_EQ(LabelOf(*data, 2), 2);
+  Write("list", "\nset/a/1.png\tx\nset/b/1.png\tz\nset/c/1.png\ty\n");
+  const auto list = *Open(kList);
+  EXPECT_EQ(list->arrays()[1].shape, Shape{});
+  EXPECT_EQ(LabelOf(*list, 1), 2);
+  Write("list", "set/a/1.png\t0\t1\t0\n");  // as many numbers
+  EXPECT_EQ((*Open(kList))->arrays()[1].shape, Shape({3}));
   inputs_[1].dims = {2};
   EXPECT_EQ(Error(kFolder),
             "@set: has 3 classes, but the net's input \"label\" has dims [2]; write dims: 3");

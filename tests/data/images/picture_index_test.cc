@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -41,18 +42,21 @@ std::vector<std::string> All(const StringList& list) {
 }
 
 TEST_F(PictureIndexTest, AFolderIsAClass) {
-  for (const char* name :
-       {"set/dog/b.JPG", "set/dog/a.png", "set/cat/x y.jpeg", "set/Cat/.hidden.png",
-        "set/Cat/1.webp", "set/cat/notes.txt", "set/.git/c.png", "set/README"}) {
+  for (const char* name : {"set/dog/b.JPG", "set/dog/a.png", "set/cat/x y.jpeg",
+                           "set/Cat/.hidden.png", "set/Cat/1.webp", "set/cat/notes.txt",
+                           "set/.git/c.png", "set/README", "set/dog/deeper/d.png"}) {
     Touch(name);
   }
+  std::filesystem::create_symlink("nowhere", folder_ / "set/dog/link.png");
+  ASSERT_EQ(mkfifo((folder_ / "set/dog/pipe.png").c_str(), 0600), 0);
   const PictureIndex index = *ReadPictureFolder(folder_ / "set");
   EXPECT_THAT(index.classes, ElementsAre("Cat", "cat", "dog"));
   EXPECT_THAT(All(index.paths),
               ElementsAre("Cat/1.webp", "cat/x y.jpeg", "dog/a.png", "dog/b.JPG"));
   EXPECT_THAT(index.numbers, ElementsAre(0, 1, 2, 2));
   EXPECT_EQ(index.PathOf(1), folder_ / "set/cat/x y.jpeg");
-  EXPECT_THAT(index.note, HasSubstr("4 are left out (.git, ...)"));
+  EXPECT_THAT(index.note, HasSubstr("7 are left out (.git, ...): expected a picture CLASS/NAME, no "
+                                    "deeper folder, pipe or broken link"));
 }
 
 TEST_F(PictureIndexTest, RefusesAFolder) {

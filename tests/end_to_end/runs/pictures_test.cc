@@ -154,6 +154,14 @@ TEST_F(Pictures, MixByTheirPositionAlone) {
   EXPECT_EQ(folder_.Digest("sim", {"--device=sim"}), digest);
   folder_.TrainAndKill("killed", 5, {"--checkpoint_every=5"});
   EXPECT_EQ(folder_.Digest("killed", {"--checkpoint_every=5", "--resume=latest"}), digest);
+  // So has a list with a class a line.
+  Use(kImages,
+      "order: BALANCED augmentation { flip: true mixup { alpha: 0.4 } cutmix {} repeated: 2 }");
+  EXPECT_EQ(folder_.Digest("list"), digest);
+  const ToolResult report = RunTool("evaluate", {absl::StrCat("--run=", folder_ / "list"),
+                                                 absl::StrCat("--report=", folder_ / "report")});
+  EXPECT_EQ(report.exit_code, 0) << report.ToString();
+  EXPECT_THAT(report.out, testing::HasSubstr("top-1 "));
 }
 
 // Two are damaged from the start: zeros of weight 0, in each epoch.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 
 namespace gyre {
 namespace {
@@ -99,6 +100,15 @@ TEST(AddClassShares, LeavesTheNetAndAddsARecord) {
   EXPECT_EQ((*shares)->name, "fc");
   EXPECT_EQ(net.message->layer_size(), layers + 2);
   EXPECT_FALSE(AddClassShares("other", net)->has_value());
+  const std::string with_label(R"(
+    name: "t" input { name: "x" dims: 2 } input { name: "label" LABEL }
+    layer { name: "a" dense { outputs: 3 } }
+    layer { name: "loss" input: ["a", "label"] softmax_cross_entropy {} })");
+  Parsed<NetConfig> mixed = Parse(absl::StrReplaceAll(with_label, {{"LABEL", "dims: 3"}}));
+  EXPECT_TRUE(AddClassShares("label", mixed)->has_value());
+  Parsed<NetConfig> pixels =
+      Parse(absl::StrReplaceAll(with_label, {{"LABEL", "dims: 3 type: LABEL"}}));
+  EXPECT_FALSE(AddClassShares("label", pixels)->has_value());
 }
 
 }  // namespace
