@@ -145,6 +145,7 @@ class Reporter {
   absl::Status Add(int64_t sample, const Tensor& shares) {
     const auto classes = static_cast<size_t>(shares.elements());
     if (!report_) {
+      RETURN_IF_ERROR(Annotate(ClassReport::CheckClasses(shares.elements()), "--report"));
       std::vector<std::string> names;
       for (int64_t c = 0; c < shares.elements(); ++c) names.push_back(NameOfClass(c, names_));
       constexpr int kTop = 5;

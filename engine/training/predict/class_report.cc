@@ -23,8 +23,16 @@ double Share(int64_t part, int64_t all) {
 
 }  // namespace
 
+absl::Status ClassReport::CheckClasses(int64_t classes) {
+  constexpr int64_t kMost = 4096;
+  if (classes <= kMost) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "expected at most %d classes, as each pair of them is counted, got %d", kMost, classes));
+}
+
 ClassReport::ClassReport(std::vector<std::string> names, int top)
     : confusion_(names.size() * names.size()), top_(top) {
+  GYRE_CHECK(CheckClasses(std::ssize(names)).ok());
   for (std::string& name : names) classes_.push_back({.name = std::move(name)});
 }
 

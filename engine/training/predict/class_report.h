@@ -20,7 +20,12 @@ struct ClassCounts {
 
 class ClassReport {
  public:
-  // `names` by class.  `top` is the number of classes that in_top counts among.
+  // Errors: InvalidArgument for more classes than 4096, whose pairs take 128 MiB, and twice as much
+  // while they are written.
+  static absl::Status CheckClasses(int64_t classes);
+
+  // `names` by class.  `top` is the number of classes that in_top counts among.  Precondition:
+  // CheckClasses.
   ClassReport(std::vector<std::string> names, int top);
 
   // A sample, what it is and the share that the net gives each class.  Of equal shares the first

@@ -89,6 +89,13 @@ TEST(ClassReport, NanCostsMost) {
   EXPECT_LT(worst.rfind(",inf\n"), worst.find(",0.5,"));
 }
 
+TEST(ClassReport, ClassesAreBounded) {
+  EXPECT_EQ(ClassReport::CheckClasses(4096), absl::OkStatus());
+  EXPECT_EQ(ClassReport::CheckClasses(4097),
+            absl::InvalidArgumentError(
+                "expected at most 4096 classes, as each pair of them is counted, got 4097"));
+}
+
 TEST(ClassReport, KeepsTheCostliest) {
   ClassReport report({"a", "b"}, 1);
   for (int i = 0; i < 150; ++i) {
