@@ -48,7 +48,7 @@ struct TableRowsOptions {
 // than the machine's memory, and InvalidArgument for
 //   a value   missing where config.missing refuses that, or not of its column's kind
 //   a weight  below 0
-//   a column  of which most words are unknown to the training rows
+//   a column  of which most words are unknown to the training rows, unless they are a few
 //   two columns that feed one input
 absl::StatusOr<TableRows> ReadRows(const std::vector<std::string>& files, int64_t rows,
                                    const TableRowsOptions& options);
