@@ -48,7 +48,11 @@ absl::StatusOr<std::string> MakeNormalization(const DataConfig& data, const Data
     const std::string& input = InputOf(config, data);
     const auto statistics = StatisticsOf(training, ArrayOf(training, input), samples,
                                          /*skip_faulty=*/data.max_bad_samples() > 0);
-    if (!statistics.ok()) return WithFaultAdvice(statistics.status());
+    if (!statistics.ok() && data.max_bad_samples() == 0) {
+      return WithFaultAdvice(statistics.status());
+    }
+    RETURN_IF_ERROR(
+        Annotate(statistics.status(), absl::StrFormat("no sample of %d could be read", samples)));
     const SampleStatistics& found = *statistics;
     std::vector<size_t> constant, zero_one;
     for (size_t c = 0; c < found.std.size(); ++c) {
