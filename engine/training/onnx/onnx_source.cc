@@ -31,6 +31,7 @@ absl::StatusOr<OnnxSource> MakeOnnxSource(Parsed<NetConfig> net, const DataConfi
                     .channels_first = options.channels_first};
   const NetConfig whole = *source.net.message;
   ASSIGN_OR_RETURN(source.predictions, CutToPredict(options.outputs, "", source.net));
+  if (options.scores) AddScores(source.predictions, *source.net.message);
   for (const Prediction& prediction : source.predictions) {
     source.units.emplace_back();
     if (prediction.target.empty()) continue;

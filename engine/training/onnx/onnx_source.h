@@ -17,6 +17,7 @@ struct OnnxOptions {
   std::vector<std::string> outputs = {};  // layers; none: as CutToPredict
   bool keep_batch_norm = false;           // instead of folding it into the layer ahead
   bool channels_first = false;            // see OnnxContent
+  bool scores = false;                    // also what shares are made of, as outputs
 };
 
 // A net cut to its predictions, with all that it needs.

@@ -142,6 +142,14 @@ absl::StatusOr<std::vector<Prediction>> CutToPredict(std::span<const std::string
   return predictions;
 }
 
+void AddScores(std::vector<Prediction>& predictions, NetConfig& net) {
+  const size_t shares = predictions.size();
+  for (size_t p = 0; p < shares; ++p) {
+    if (predictions[p].kind == Prediction::OutputKind::kValues) continue;
+    predictions.push_back(Append({predictions[p].name}, predictions.size(), net));
+  }
+}
+
 absl::StatusOr<std::optional<Prediction>> AddClassShares(const std::string& label_input,
                                                          Parsed<NetConfig>& net) {
   ASSIGN_OR_RETURN(const NetGraph graph, BuildGraph(net, LayerConfig::TEST));

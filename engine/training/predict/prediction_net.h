@@ -35,6 +35,10 @@ absl::StatusOr<std::vector<Prediction>> CutToPredict(std::span<const std::string
                                                      const std::string& kept,
                                                      Parsed<NetConfig>& net);
 
+// Appends what records the scores that predictions of shares are made of, and the predictions of
+// these.  `net` is CutToPredict's.
+void AddScores(std::vector<Prediction>& predictions, NetConfig& net);
+
 // Appends what records the class shares of the first softmax_cross_entropy [N, classes] whose
 // labels, or distributions, are the net's input `label_input`.  None if there is no such loss.
 // Errors: those of BuildGraph.

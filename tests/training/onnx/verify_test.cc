@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 #include "tests/training/onnx/onnx_case.h"
 
@@ -114,6 +116,31 @@ TEST(Verify, FindsAWrongWeight) {
   const auto difference = DifferenceByOpenCv(made->model, made->source, 1, primitives);
   ASSERT_TRUE(difference.ok()) << difference.status();
   EXPECT_GT(*difference, 1e-3);
+}
+
+// A softmax hides what is added to all scores alike.
+TEST(Verify, ComparesScoresBehindShares) {
+  const std::string text = R"(
+      input { name: "x" dims: 3 } input { name: "class" type: LABEL }
+      layer { name: "scores" input: "x" dense { outputs: 4 } }
+      layer { name: "loss" input: ["scores", "class"] softmax_cross_entropy {} })";
+  const Primitives primitives(DeviceKind::kCpu, 1);
+  for (const bool scores : {false, true}) {
+    auto made = *Case(text, {.scores = scores});
+    EXPECT_EQ(made->model.graph().output_size(), scores ? 2 : 1);
+    for (const bool wrong : {false, true}) {
+      for (onnx::TensorProto& constant : *made->model.mutable_graph()->mutable_initializer()) {
+        if (!wrong || constant.name() != "scores.bias") continue;
+        float bias[4];
+        std::memcpy(bias, constant.raw_data().data(), sizeof(bias));
+        for (float& b : bias) b += 1;
+        constant.set_raw_data(bias, sizeof(bias));
+      }
+      const auto difference = DifferenceByOpenCv(made->model, made->source, 3, primitives);
+      ASSERT_TRUE(difference.ok()) << difference.status();
+      EXPECT_EQ(*difference > 1e-3, scores && wrong) << *difference;
+    }
+  }
 }
 
 TEST(Verify, NamesWhatOpenCvDoesNotRead) {
