@@ -24,6 +24,7 @@
 #include "engine/runtime/count_text.h"
 #include "engine/runtime/wrapped_text.h"
 #include "engine/training/feed/data_feed.h"
+#include "engine/training/feed/feed_of.h"
 #include "engine/training/model/weights.h"
 #include "engine/training/predict/given_data.h"
 #include "engine/training/predict/in_data_order.h"
@@ -319,10 +320,6 @@ absl::Status ToStdout(std::string_view bytes) {
 absl::Status PredictStream(const PredictRequest& wanted, ProcessGroup& communication,
                            const DeviceChoice& choice) {
   const auto& [trainer, net, allreduce] = wanted.files;
-  Feed feed;
-  for (const InputConfig& input : net.message->input()) {
-    feed.inputs.push_back({.name = input.name(), .label = input.type() == InputConfig::LABEL});
-  }
   ASSIGN_OR_RETURN(
       const TrainedNet trained,
       LoadTrained(net,
@@ -330,7 +327,7 @@ absl::Status PredictStream(const PredictRequest& wanted, ProcessGroup& communica
                    .shape = ShapeOf(*trainer.message, *net.message, /*rank=*/0, /*ranks=*/1),
                    .test_batch = 1,
                    .test_samples = 1,
-                   .feed = FeedOn(choice.device->kind(), feed),
+                   .feed = FeedOn(choice.device->kind(), FeedOfValues(*net.message)),
                    .capacity_bytes = choice.device->capacity_bytes(),
                    .pages = {.planner = PlannerOn(choice.device->kind())},
                    .primitives = choice.primitives.get()},

@@ -1,6 +1,5 @@
 #include "engine/api/fed_batch.h"
 
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,25 +23,20 @@ DType TypeOf(int type) {
 
 absl::StatusOr<FedBatch> FedBatch::Create(Device& device, const NetPlan& plan) {
   FedBatch fed;
-  std::vector<Tensor> arrays = BatchArrays(plan);
-  ASSIGN_OR_RETURN(fed.memory_,
-                   Buffer::Allocate(device, MemoryKind::kPinnedHost, BatchBytes(arrays)));
-  for (size_t i = 0; i < arrays.size(); ++i) {
-    const DType to = arrays[i].dtype;
+  ASSIGN_OR_RETURN(fed.owned_, OwnedBatch::Create(device, plan));
+  for (size_t i = 0; i < fed.batch().arrays.size(); ++i) {
+    const DType to = fed.batch().arrays[i].dtype;
     const Normalization& normal = plan.feed.inputs[i].normalization;
     const bool label = to == DType::kI32;
     fed.decoders_.push_back({.own = Decoder(label ? DType::kI32 : DType::kF32, to, normal)});
     if (!label) fed.decoders_.back().bytes.emplace(DType::kU8, to, normal);
   }
-  fed.batch_ = BatchAt(fed.memory_.data(), std::move(arrays));
-  fed.batch_.samples.resize(static_cast<size_t>(plan.spec.shape.local));
-  std::iota(fed.batch_.samples.begin(), fed.batch_.samples.end(), 0);
   return fed;
 }
 
 absl::Status FedBatch::Fill(std::span<const gyre_array* const> given) {
   for (size_t i = 0; i < decoders_.size(); ++i) {
-    const Tensor& to = batch_.arrays[i];
+    const Tensor& to = batch().arrays[i];
     const bool bytes = given[i]->type == GYRE_U8;
     const Decoder& decoder = bytes ? *decoders_[i].bytes : decoders_[i].own;
     const absl::Status decoded =

@@ -7,10 +7,8 @@
 #include <vector>
 
 #include "engine/api/array_list.h"
-#include "engine/data/batches/batch.h"
 #include "engine/data/batches/decoder.h"
-#include "engine/runtime/device/buffer.h"
-#include "engine/training/net/plan/net_plan.h"
+#include "engine/training/step/owned_batch.h"
 
 namespace gyre {
 
@@ -27,7 +25,7 @@ class FedBatch {
   // `given` has an array for each input, of this batch's samples.
   // Errors: those of Decoder::Decode, naming the array.
   absl::Status Fill(std::span<const gyre_array* const> given);
-  Batch& batch() { return batch_; }
+  Batch& batch() { return owned_.batch; }
 
  private:
   // From the input's own type, and from bytes.
@@ -36,8 +34,7 @@ class FedBatch {
     std::optional<Decoder> bytes = {};
   };
 
-  Buffer memory_;
-  Batch batch_;  // in `memory_`
+  OwnedBatch owned_;
   std::vector<InputDecoders> decoders_;
 };
 

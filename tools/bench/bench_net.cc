@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <numeric>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "engine/training/step/training_step.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/device_peaks.h"
+#include "tools/bench/random_batch.h"
 #include "tools/command_line/devices.h"
 #include "tools/command_line/process.h"
 
@@ -86,25 +86,6 @@ size_t StatusBytes(const std::string& key) {
 void ResetPeak() {
   malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << "5";
-}
-
-void FillBytes(const Tensor& to) {
-  for (int64_t i = 0; i < to.elements(); ++i) {
-    to.as<uint8_t>()[i] = static_cast<uint8_t>(Philox(/*key=*/1, 0, static_cast<uint64_t>(i)).v[0]);
-  }
-}
-
-// How many values, from 0 on, all layers that read a label take.
-int64_t Classes(const NetSpec& net, int label) {
-  int64_t classes = std::numeric_limits<int32_t>::max();
-  for (const int consumer : net.values[label].consumers) {
-    const NetNode& node = net.nodes[consumer];
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const int64_t largest = node.spec.states[i].largest;
-      if (node.inputs[i] == label && largest >= 0) classes = std::min(classes, largest + 1);
-    }
-  }
-  return classes;
 }
 
 struct StepBenchOptions {
@@ -288,40 +269,27 @@ class StepBench {
   absl::Status PlanPagesAnew() {
     if (options_.planner != PlannerKind::kAuto || communication_.size() > 1) return Step();
     ASSIGN_OR_RETURN(const std::vector<double> seconds,
-                     step_->StartTimed(batch_, steps_++, kLearningRate));
+                     step_->StartTimed(batch_.batch, steps_++, kLearningRate));
     while (step_->in_flight() > 0) RETURN_IF_ERROR(step_->Finish().status());
     ASSIGN_OR_RETURN(const bool faster, model_->PlanPagesAnew(*stream_, seconds));
     return faster ? CreateStep() : absl::OkStatus();
   }
 
   absl::Status CreateBatch(const NetPlan& plan) {
-    std::vector<Tensor> arrays = BatchArrays(plan);
-    ASSIGN_OR_RETURN(batch_memory_, Buffer::Allocate(*choice_.device, MemoryKind::kPinnedHost,
-                                                     BatchBytes(arrays)));
-    batch_ = BatchAt(batch_memory_.data(), std::move(arrays));
-    for (size_t i = 0; i < batch_.arrays.size(); ++i) {
-      const Tensor& array = batch_.arrays[i];
-      if (array.dtype == DType::kI32) {
-        const auto classes = static_cast<uint32_t>(Classes(plan.spec, static_cast<int>(i)));
-        // Sequences are an eighth of the longest or more.
-        const uint32_t least = plan.spec.values[i].name == "lengths" ? (classes - 1) / 8 : 0;
-        for (int64_t k = 0; k < array.elements(); ++k) {
-          const RandomBits bits = Philox(/*key=*/2, 0, static_cast<uint64_t>(k));
-          array.as<int32_t>()[k] = static_cast<int32_t>(least + bits.v[0] % (classes - least));
-        }
-      } else if (array.dtype == DType::kU8) {
-        FillBytes(array);
-      } else {
-        FillUniform(array);
-      }
-    }
-    batch_.samples.resize(static_cast<size_t>(plan.spec.shape.local));
-    std::iota(batch_.samples.begin(), batch_.samples.end(), 0);
+    const auto integer = [&](int input, int64_t element) {
+      constexpr auto kAny = std::numeric_limits<int32_t>::max();
+      const auto classes = static_cast<uint32_t>(LargestTaken(plan.spec, input, kAny - 1) + 1);
+      // Sequences are an eighth of the longest or more.
+      const uint32_t least = plan.spec.values[input].name == "lengths" ? (classes - 1) / 8 : 0;
+      const RandomBits bits = Philox(/*key=*/2, 0, static_cast<uint64_t>(element));
+      return static_cast<int64_t>(least + bits.v[0] % (classes - least));
+    };
+    ASSIGN_OR_RETURN(batch_, RandomBatch(*choice_.device, plan, integer));
     return absl::OkStatus();
   }
 
   absl::Status Step() {
-    RETURN_IF_ERROR(step_->Start(batch_, steps_++, kLearningRate));
+    RETURN_IF_ERROR(step_->Start(batch_.batch, steps_++, kLearningRate));
     return step_->in_flight() == kMostStepsInFlight ? step_->Finish().status() : absl::OkStatus();
   }
 
@@ -330,8 +298,7 @@ class StepBench {
   const DeviceChoice& choice_;
   ProcessGroup& communication_;
   std::unique_ptr<Stream> stream_, turn_;
-  Buffer batch_memory_;
-  Batch batch_;
+  OwnedBatch batch_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<TrainingStep> step_;

@@ -1,17 +1,15 @@
 // bench_predict: how long a batch takes from the caller's memory through a net that is not trained,
 // with random weights and inputs, which tools/peer/compare_latency sets beside onnxruntime.
 
-#include <algorithm>
-#include <limits>
-#include <numeric>
 #include <vector>
 
+#include "engine/training/feed/feed_of.h"
 #include "engine/training/model/fold_batch_norm.h"
 #include "engine/training/model/model.h"
 #include "engine/training/predict/prediction_net.h"
 #include "engine/training/step/test_iteration.h"
 #include "tools/bench/bench.h"
-#include "tools/bench/device_peaks.h"
+#include "tools/bench/random_batch.h"
 #include "tools/command_line/devices.h"
 
 ABSL_FLAG(std::string, net, "", "Text file of the net.  It is cut to what it predicts.");
@@ -37,19 +35,6 @@ constexpr char kUsage[] =
 
 const std::vector<FlagGroup> kGroups = {{"Flags", {"net", "batch", "rounds", "calls", "threads"}}};
 
-// The largest integer that all layers that read an input take.
-int32_t Largest(const NetSpec& net, const NetValue& input, int value) {
-  int64_t largest = std::numeric_limits<int32_t>::max();
-  for (const int consumer : input.consumers) {
-    const NetNode& node = net.nodes[consumer];
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const int64_t taken = node.spec.states[i].largest;
-      if (node.inputs[i] == value && taken >= 0) largest = std::min(largest, taken);
-    }
-  }
-  return static_cast<int32_t>(largest);
-}
-
 class PredictBench {
  public:
   static absl::StatusOr<std::unique_ptr<PredictBench>> Create(const Parsed<NetConfig>& net,
@@ -63,11 +48,16 @@ class PredictBench {
                                      .shape = {.global = batch, .rank = 0, .ranks = 1},
                                      .test_batch = batch,
                                      .test_samples = batch,
+                                     .feed = FeedOfValues(*net.message),
                                      .capacity_bytes = device.capacity_bytes(),
                                      .primitives = choice.primitives.get()}));
     ASSIGN_OR_RETURN(bench->model_, Model::Create(std::move(plan), device, *bench->stream_));
     RETURN_IF_ERROR(bench->model_->Initialize(*bench->stream_));
-    RETURN_IF_ERROR(bench->CreateBatch(device));
+    const NetPlan& planned = bench->net().plan();
+    // The largest: all layers take it, and sequences are whole.
+    ASSIGN_OR_RETURN(bench->batch_, RandomBatch(device, planned, [&](int input, int64_t) {
+                       return LargestTaken(planned.spec, input, /*otherwise=*/1);
+                     }));
     ASSIGN_OR_RETURN(bench->iteration_, TestIteration::Create(device, bench->net(), nullptr));
     return bench;
   }
@@ -76,7 +66,7 @@ class PredictBench {
     std::vector<double> seconds;
     for (int i = 0; i < absl::GetFlag(FLAGS_calls); ++i) {
       const auto start = BenchClock::now();
-      RETURN_IF_ERROR(iteration_->Run(batch_, *stream_, sum_));
+      RETURN_IF_ERROR(iteration_->Run(batch_.batch, *stream_, sum_));
       seconds.push_back(SecondsSince(start));
     }
     ms_.push_back(1e3 * Median(std::move(seconds)));
@@ -89,32 +79,9 @@ class PredictBench {
  private:
   const Net& net() const { return *model_->test().front(); }
 
-  absl::Status CreateBatch(Device& device) {
-    const NetPlan& plan = net().plan();
-    std::vector<Tensor> arrays = BatchArrays(plan);
-    ASSIGN_OR_RETURN(batch_memory_,
-                     Buffer::Allocate(device, MemoryKind::kPinnedHost, BatchBytes(arrays)));
-    batch_ = BatchAt(batch_memory_.data(), std::move(arrays));
-    for (size_t i = 0; i < batch_.arrays.size(); ++i) {
-      const Tensor& array = batch_.arrays[i];
-      if (array.dtype == DType::kI32) {
-        std::fill_n(array.as<int32_t>(), array.elements(),
-                    Largest(plan.spec, plan.spec.values[i], static_cast<int>(i)));
-      } else if (array.dtype == DType::kU8) {
-        std::iota(array.as<uint8_t>(), array.as<uint8_t>() + array.elements(), uint8_t{0});
-      } else {
-        FillUniform(array);
-      }
-    }
-    batch_.samples.resize(static_cast<size_t>(plan.spec.shape.local));
-    std::iota(batch_.samples.begin(), batch_.samples.end(), 0);
-    return absl::OkStatus();
-  }
-
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;
-  Buffer batch_memory_;
-  Batch batch_;
+  OwnedBatch batch_;
   std::optional<TestIteration> iteration_;
   const Net::SumStatistic sum_ = [](Stream&, absl::string_view, Tensor) {
     return absl::OkStatus();

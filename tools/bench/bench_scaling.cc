@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/data/files/text_file.h"
 #include "engine/runtime/device/forwarding_stream.h"
+#include "engine/training/step/owned_batch.h"
 #include "engine/training/step/training_step.h"
 #include "tools/bench/bench.h"
 #include "tools/command_line/devices.h"
@@ -148,7 +149,7 @@ class Subject {
 
   absl::Status Steps(int steps) {
     for (int s = 0; s < steps; ++s) {
-      RETURN_IF_ERROR(step_->Start(batch_, steps_++, /*learning_rate=*/1e-6));
+      RETURN_IF_ERROR(step_->Start(batch_.batch, steps_++, /*learning_rate=*/1e-6));
       if (step_->in_flight() == kMostStepsInFlight) RETURN_IF_ERROR(step_->Finish().status());
     }
     while (step_->in_flight() > 0) RETURN_IF_ERROR(step_->Finish().status());
@@ -172,12 +173,8 @@ class Subject {
   explicit Subject(ProcessGroup& communication) : communication_(communication) {}
 
   absl::Status CreateStep(Device& device) {
-    std::vector<Tensor> arrays = BatchArrays(model_->train().plan());
-    ASSIGN_OR_RETURN(batch_memory_,
-                     Buffer::Allocate(device, MemoryKind::kPinnedHost, BatchBytes(arrays)));
-    std::memset(batch_memory_.data(), 0, batch_memory_.bytes());
-    batch_ = BatchAt(batch_memory_.data(), std::move(arrays));
-    batch_.samples.resize(static_cast<size_t>(model_->train().plan().spec.shape.local));
+    ASSIGN_OR_RETURN(batch_, OwnedBatch::Create(device, model_->train().plan()));
+    std::memset(batch_.memory.data(), 0, batch_.memory.bytes());
     // Work that was captured would not come by the stream.
     ASSIGN_OR_RETURN(step_,
                      TrainingStep::Create(*model_, *optimizer_, device, *stream_, communication_,
@@ -206,8 +203,8 @@ class Subject {
   std::unique_ptr<Stream> device_stream_;
   std::unique_ptr<PacedStream> stream_;
   std::unique_ptr<Model> model_;
-  Buffer batch_memory_, sums_memory_;
-  Batch batch_;
+  OwnedBatch batch_;
+  Buffer sums_memory_;
   std::vector<Tensor> sums_;  // as the buckets
   std::unique_ptr<TrainingStep> step_;
   int64_t steps_ = 0;

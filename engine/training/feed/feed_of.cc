@@ -314,12 +314,17 @@ absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const Parsed<TrainerCo
   return maker.feed();
 }
 
-Feed FeedOfBytes(const NetConfig& net) {
+Feed FeedOfValues(const NetConfig& net) {
   Feed feed;
   for (const InputConfig& input : net.input()) {
-    FedInput& fed = feed.inputs.emplace_back();
-    fed.name = input.name();
-    fed.label = input.type() == InputConfig::LABEL;
+    feed.inputs.push_back({.name = input.name(), .label = input.type() == InputConfig::LABEL});
+  }
+  return feed;
+}
+
+Feed FeedOfBytes(const NetConfig& net) {
+  Feed feed = FeedOfValues(net);
+  for (FedInput& fed : feed.inputs) {
     if (fed.label) continue;
     fed.normalization = {.mean = {0.5}, .std = {0.5}};
     fed.pixel_values = PixelValues(fed.normalization);

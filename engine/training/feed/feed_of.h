@@ -23,6 +23,8 @@ absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const Parsed<TrainerCo
                             const std::string& normalization = "");
 // The feed of a net with made-up data.  Real inputs are bytes that stand for -1 to 1.
 Feed FeedOfBytes(const NetConfig& net);
+// The feed of a net whose arrays have its inputs' values: reals, and integers of labels.
+Feed FeedOfValues(const NetConfig& net);
 // The same feed, with `ahead` set for the device.
 Feed FeedOn(DeviceKind device, Feed feed);
 

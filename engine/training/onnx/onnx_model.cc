@@ -31,12 +31,6 @@ struct WrittenNet {
   int opset = 13;
 };
 
-OnnxForm FormOf(const OnnxContent& content, const NetValue& value) {
-  const bool turned =
-      content.channels_first && value.shape.rank() == 4 && value.dtype != DType::kI32;
-  return {turned ? OnnxForm::kChannelsFirst : OnnxForm::kRows};
-}
-
 // Numbers of each channel, or one, as an operand of a value in a form.
 std::string PerChannel(const char* name, const std::vector<double>& numbers, bool channels_first,
                        GraphWriter& writer) {
@@ -74,7 +68,7 @@ std::string NormalizedChannels(const std::string& pictures, const Normalization&
 void WriteInputs(const OnnxContent& content, const NetSpec& spec, GraphWriter& writer) {
   for (int i = 0; i < spec.inputs; ++i) {
     const NetValue& value = spec.values[i];
-    const OnnxForm form = FormOf(content, value);
+    const OnnxForm form = FormOf(value, content.channels_first);
     writer.SetInput(i, value.name, form);
     const auto found = content.normalizations.find(value.name);
     if (found == content.normalizations.end()) continue;
@@ -106,7 +100,7 @@ int ValueOf(const NetSpec& spec, const Prediction& prediction) {
 // A prediction in its unit.
 std::string WriteOutput(const OnnxContent& content, const NetValue& of, int value,
                         const Normalization& unit, GraphWriter& writer) {
-  const OnnxForm form = FormOf(content, of);
+  const OnnxForm form = FormOf(of, content.channels_first);
   const bool turned = form.kind == OnnxForm::kChannelsFirst;
   std::string name = writer.ValueOf(value, form);
   if (Differs(unit.std, 1)) {
@@ -238,6 +232,11 @@ void AddOutput(const std::string& value, const std::string& name, onnx::GraphPro
 
 }  // namespace
 
+OnnxForm FormOf(const NetValue& value, bool channels_first) {
+  const bool turned = channels_first && value.shape.rank() == 4 && value.dtype != DType::kI32;
+  return {turned ? OnnxForm::kChannelsFirst : OnnxForm::kRows};
+}
+
 std::string NameInModel(const Prediction& prediction) {
   switch (prediction.kind) {
     case Prediction::OutputKind::kClassShares:
@@ -269,7 +268,7 @@ absl::StatusOr<onnx::ModelProto> MakeOnnx(Parsed<NetConfig>& net, const OnnxCont
     const NetValue& value = spec.values[i];
     if (value.consumers.empty()) continue;
     Declare(value.name, value.shape, other.values[i].shape, value.batch_axis, value.dtype,
-            FormOf(content, value), *graph.add_input());
+            FormOf(value, content.channels_first), *graph.add_input());
   }
   for (const GraphWriter::CarriedValue& carried : written.carried) {
     Declare(carried.name, carried.shape, carried.shape, /*batch_axis=*/0, DType::kF32, {},
@@ -287,7 +286,7 @@ absl::StatusOr<onnx::ModelProto> MakeOnnx(Parsed<NetConfig>& net, const OnnxCont
     const NetValue& value = spec.values[v];
     AddOutput(written.outputs[p], name, graph);
     Declare(name, value.shape, other.values[v].shape, value.batch_axis, value.dtype,
-            FormOf(content, value), *graph.add_output());
+            FormOf(value, content.channels_first), *graph.add_output());
   }
   for (const GraphWriter::CarriedValue& carried : written.carried) {
     if (carried.next.empty()) continue;

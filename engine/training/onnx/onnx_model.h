@@ -14,8 +14,10 @@
 #include "engine/data/batches/decoder.h"
 #include "engine/data/tensors/tensor_file.h"
 #include "engine/runtime/primitives/primitives.h"
+#include "engine/training/net/infer/net_spec.h"
 #include "engine/training/onnx/onnx_subset.pb.h"
 #include "engine/training/predict/prediction_net.h"
+#include "layers/interface/onnx.h"
 #include "models/schema/parse.h"
 
 namespace gyre {
@@ -30,6 +32,8 @@ struct OnnxContent {
   bool channels_first = false;
 };
 
+// The form in which the model has an input or an output.
+OnnxForm FormOf(const NetValue& value, bool channels_first);
 // The model's name of an output: "fc2", or "fc2.softmax" behind that.
 std::string NameInModel(const Prediction& prediction);
 

@@ -25,25 +25,12 @@ void EachTurned(const Shape& rows, const F& f) {
 }
 
 bool IsTurned(const OnnxSource& source, const NetValue& value) {
-  return source.channels_first && value.shape.rank() == 4 && value.dtype != DType::kI32;
+  return FormOf(value, source.channels_first).kind == OnnxForm::kChannelsFirst;
 }
 
 Shape ShapeInModel(const OnnxSource& source, const NetValue& value) {
   const Shape& s = value.shape;
   return IsTurned(source, value) ? Shape{s[0], s[3], s[1], s[2]} : s;
-}
-
-// The largest label that a reader takes, or 3.
-int64_t Largest(const NetSpec& spec, int value) {
-  int64_t largest = -1;
-  for (const int reader : spec.values[value].consumers) {
-    const NetNode& node = spec.nodes[reader];
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const int64_t of_state = node.inputs[i] == value ? node.spec.states[i].largest : -1;
-      if (of_state >= 0) largest = largest < 0 ? of_state : std::min(largest, of_state);
-    }
-  }
-  return largest < 0 ? 3 : largest;
 }
 
 }  // namespace
@@ -52,20 +39,25 @@ absl::StatusOr<std::unique_ptr<OwnForward>> OwnForward::Create(const OnnxSource&
                                                                int64_t samples,
                                                                const Primitives& primitives) {
   std::unique_ptr<OwnForward> own(new OwnForward(source));
-  ASSIGN_OR_RETURN(ModelPlan plan, PlanModel(source.net, {.train = false,
-                                                          .shape = {.global = samples},
-                                                          .test_batch = samples,
-                                                          .test_samples = samples,
-                                                          .feed = FeedOfBytes(*source.net.message),
-                                                          .primitives = &primitives}));
-  RETURN_IF_ERROR(CheckLoad(plan, source.tensors, nullptr));
+  Feed feed = FeedOfValues(*source.net.message);
+  for (FedInput& input : feed.inputs) {
+    const auto found = source.normalizations.find(input.name);
+    if (found != source.normalizations.end()) input.normalization = found->second;
+  }
   own->device_ = NewCpuDevice({});
-  ASSIGN_OR_RETURN(own->stream_, own->device_->NewStream());
-  ASSIGN_OR_RETURN(own->model_, Model::Create(std::move(plan), *own->device_, *own->stream_));
-  RETURN_IF_ERROR(own->model_->Load(*own->stream_, source.tensors, nullptr));
-  ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(*own->device_, own->net()));
-  own->buffer_.emplace(std::move(buffer));
-  RETURN_IF_ERROR(own->net().ClearCarried(*own->stream_));
+  ASSIGN_OR_RETURN(own->trained_, LoadTrained(source.net,
+                                              {.train = false,
+                                               .shape = {.global = samples},
+                                               .test_batch = samples,
+                                               .test_samples = samples,
+                                               .feed = feed,
+                                               .primitives = &primitives},
+                                              source.tensors, "the weights", *own->device_));
+  ASSIGN_OR_RETURN(TestIteration iteration,
+                   TestIteration::Create(*own->device_, own->net(), nullptr));
+  own->iteration_.emplace(std::move(iteration));
+  ASSIGN_OR_RETURN(own->batch_, OwnedBatch::Create(*own->device_, own->net().plan()));
+  RETURN_IF_ERROR(own->net().ClearCarried(*own->trained_.stream));
   return own;
 }
 
@@ -78,7 +70,7 @@ HostTensors OwnForward::RandomInputs(uint64_t seed) const {
                                      value.dtype == DType::kI32 ? DType::kI32 : DType::kF32);
     const uint64_t key = RandomKey(seed, value.name);
     const bool normalized = source_.normalizations.contains(value.name);
-    const auto labels = static_cast<uint64_t>(Largest(spec(), i) + 1);
+    const auto labels = static_cast<uint64_t>(LargestTaken(spec(), i, /*otherwise=*/3) + 1);
     for (int64_t e = 0; e < tensor.elements(); ++e) {
       const RandomBits bits = Philox(key, 0, static_cast<uint64_t>(e));
       if (tensor.dtype == DType::kI32) {
@@ -92,44 +84,34 @@ HostTensors OwnForward::RandomInputs(uint64_t seed) const {
   return inputs;
 }
 
-absl::StatusOr<HostTensors> OwnForward::Run(const HostTensors& inputs) {
-  for (const NamedTensor& named : inputs.tensors) {
-    const auto of_name = std::ranges::find(spec().values, named.name, &NetValue::name);
-    const auto i = static_cast<int>(of_name - spec().values.begin());
-    const NetValue& value = *of_name;
-    const Tensor to = net().input(i);
-    if (value.dtype == DType::kI32) {
-      std::copy_n(named.tensor.as<int32_t>(), to.elements(), to.as<int32_t>());
-      continue;
-    }
-    const auto found = source_.normalizations.find(value.name);
-    const Normalization normalization =
-        found == source_.normalizations.end() ? Normalization{} : found->second;
-    const auto& [mean, std] = normalization;
-    const float* const from = named.tensor.as<float>();
-    const auto set = [&](int64_t at, int64_t of) {
-      const auto c = static_cast<size_t>(at);
-      to.as<float>()[at] =
-          static_cast<float>((from[of] - mean[c % mean.size()]) / std[c % std.size()]);
-    };
-    if (IsTurned(source_, value)) {
-      EachTurned(value.shape, set);
-    } else {
-      for (int64_t e = 0; e < to.elements(); ++e) set(e, e);
-    }
+absl::Status OwnForward::Fill(const NamedTensor& named) {
+  const auto of_name = std::ranges::find(spec().values, named.name, &NetValue::name);
+  const NetValue& value = *of_name;
+  const auto i = static_cast<size_t>(of_name - spec().values.begin());
+  HostTensors turned;
+  Tensor rows = named.tensor;
+  if (IsTurned(source_, value)) {
+    rows = turned.Add(value.name, value.shape, DType::kF32);
+    EachTurned(value.shape, [&](int64_t at, int64_t of) {
+      rows.as<float>()[at] = named.tensor.as<float>()[of];
+    });
   }
-  buffer_->Set({}, {});
-  RETURN_IF_ERROR(buffer_->Upload(*stream_));
+  const Tensor& to = batch_.batch.arrays[i];
+  return Decoder(rows.dtype, to.dtype, net().plan().feed.inputs[i].normalization)
+      .Decode(rows, /*move=*/{}, to);
+}
+
+absl::StatusOr<HostTensors> OwnForward::Run(const HostTensors& inputs) {
+  for (const NamedTensor& named : inputs.tensors) RETURN_IF_ERROR(Fill(named));
   RETURN_IF_ERROR(
-      net().Forward(*stream_, [](Stream&, absl::string_view, Tensor) { return absl::OkStatus(); }));
-  RETURN_IF_ERROR(buffer_->Download(*stream_));
-  RETURN_IF_ERROR(stream_->Synchronize());
+      iteration_->Run(batch_.batch, *trained_.stream,
+                      [](Stream&, absl::string_view, Tensor) { return absl::OkStatus(); }));
   HostTensors outputs;
   for (size_t p = 0; p < source_.predictions.size(); ++p) {
     const Prediction& prediction = source_.predictions[p];
     const int recorder = RecorderOf(spec(), prediction);
     const NetValue& value = spec().values[spec().nodes[recorder].inputs[0]];
-    const Tensor records = buffer_->records(recorder);  // by sample
+    const Tensor records = iteration_->results().records(recorder);  // by sample
     Unnormalize(source_.units[p], {records.as<double>(), static_cast<size_t>(records.elements())});
     const Tensor to =
         outputs.Add(NameInModel(prediction), ShapeInModel(source_, value), DType::kF32);

@@ -5,16 +5,17 @@
 #include <memory>
 #include <optional>
 
-#include "engine/training/model/model.h"
 #include "engine/training/onnx/onnx_source.h"
-#include "engine/training/step/step_buffer.h"
+#include "engine/training/predict/trained_net.h"
+#include "engine/training/step/owned_batch.h"
+#include "engine/training/step/test_iteration.h"
 
 namespace gyre {
 
 class OwnForward {
  public:
   // `source` and `primitives` must outlive the result.  Carried states are 0 at first.
-  // Errors: those of PlanModel, Model::Create and Model::Load.
+  // Errors: those of LoadTrained.
   static absl::StatusOr<std::unique_ptr<OwnForward>> Create(const OnnxSource& source,
                                                             int64_t samples,
                                                             const Primitives& primitives);
@@ -27,14 +28,16 @@ class OwnForward {
 
  private:
   explicit OwnForward(const OnnxSource& source) : source_(source) {}
-  const Net& net() const { return *model_->test().front(); }
+  const Net& net() const { return *trained_.model->test().front(); }
   const NetSpec& spec() const { return net().plan().spec; }
+
+  absl::Status Fill(const NamedTensor& input);
 
   const OnnxSource& source_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Model> model_;
-  std::optional<StepBuffer> buffer_;
+  TrainedNet trained_;
+  OwnedBatch batch_;
+  std::optional<TestIteration> iteration_;
 };
 
 }  // namespace gyre

@@ -194,13 +194,9 @@ absl::StatusOr<std::unique_ptr<StreamNet>> StreamNet::Create(
   RETURN_IF_ERROR(CheckConvolutions(net.plan().spec));
   ASSIGN_OR_RETURN(TestIteration iteration,
                    TestIteration::Create(device, net, trained.model->test_pager(0)));
-  const std::vector<Tensor> arrays = BatchArrays(net.plan());
-  ASSIGN_OR_RETURN(Buffer memory,
-                   Buffer::Allocate(device, MemoryKind::kPinnedHost, BatchBytes(arrays)));
+  ASSIGN_OR_RETURN(OwnedBatch batch, OwnedBatch::Create(device, net.plan()));
   std::unique_ptr<StreamNet> stream(
-      new StreamNet(trained, inputs, std::move(iteration), std::move(memory)));
-  stream->batch_ = BatchAt(stream->memory_.data(), arrays);
-  stream->batch_.samples = {0};
+      new StreamNet(trained, inputs, std::move(iteration), std::move(batch)));
   for (const Prediction& prediction : predictions) {
     stream->recorders_.push_back(RecorderOf(net.plan().spec, prediction));
   }
@@ -237,7 +233,7 @@ absl::Status StreamNet::Fill(const std::string& line) {
   size_t at = 0;
   for (size_t i = 0; i < inputs_.inputs.size(); ++i) {
     const StreamInputs::StepInput& input = inputs_.inputs[i];
-    const Tensor& to = batch_.arrays[i];
+    const Tensor& to = batch_.batch.arrays[i];
     const Shape sample(to.shape.dims().subspan(1));
     if (to.dtype == DType::kI32) {
       const double value = input.values > 0 ? numbers[at++] : input.made_up;
@@ -267,7 +263,7 @@ absl::StatusOr<std::span<const Tensor>> StreamNet::Step(const std::string& line)
   const Net::SumStatistic alone = [](Stream&, absl::string_view, Tensor) {
     return absl::OkStatus();  // it is the sum
   };
-  RETURN_IF_ERROR(iteration_.Run(batch_, *trained_.stream, alone));
+  RETURN_IF_ERROR(iteration_.Run(batch_.batch, *trained_.stream, alone));
   values_.clear();
   for (const int recorder : recorders_) {
     const Tensor records = iteration_.results().records(recorder);

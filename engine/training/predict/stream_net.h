@@ -11,9 +11,9 @@
 #include "absl/status/statusor.h"
 #include "engine/data/batches/decoder.h"
 #include "engine/data/sets/vocabulary.h"
-#include "engine/runtime/device/buffer.h"
 #include "engine/training/predict/prediction_net.h"
 #include "engine/training/predict/trained_net.h"
+#include "engine/training/step/owned_batch.h"
 #include "engine/training/step/test_iteration.h"
 
 namespace gyre {
@@ -59,18 +59,17 @@ class StreamNet {
 
  private:
   StreamNet(const TrainedNet& trained, const StreamInputs& inputs, TestIteration iteration,
-            Buffer memory)
+            OwnedBatch batch)
       : trained_(trained),
         inputs_(inputs),
         iteration_(std::move(iteration)),
-        memory_(std::move(memory)) {}
+        batch_(std::move(batch)) {}
   absl::Status Fill(const std::string& line);
 
   const TrainedNet& trained_;
   const StreamInputs& inputs_;
   TestIteration iteration_;
-  Buffer memory_;
-  Batch batch_ = {};
+  OwnedBatch batch_;
   std::vector<int> recorders_;  // by prediction
   std::vector<Tensor> values_;  // likewise, of the last step
   bool begun_ = false;

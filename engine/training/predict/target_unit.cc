@@ -22,6 +22,9 @@ absl::StatusOr<Normalization> NormalizationOf(const DataConfig& data, const Fit&
     Normalization normalization;
     if (config.mean_size() > 0) normalization.mean = {config.mean().begin(), config.mean().end()};
     if (config.std_size() > 0) normalization.std = {config.std().begin(), config.std().end()};
+    const size_t channels = std::max(normalization.mean.size(), normalization.std.size());
+    normalization.mean.resize(channels, normalization.mean[0]);
+    normalization.std.resize(channels, normalization.std[0]);
     return normalization;
   }
   return Normalization{};

@@ -175,8 +175,8 @@ TEST_F(StreamNetTest, StepsAreThoseOfTheWholeSequence) {
         for (int64_t s = 0; s < kSteps; ++s) arrays[2].as<int32_t>()[s] = s == 0;
       });
       Streamed streamed(own, *device_, *primitives_, precision);
-      const auto inputs =
-          CutToStep(Data("normalization { input: \"x\" mean: 0.5 std: 2 }"), {}, streamed.net());
+      const auto inputs = CutToStep(
+          Data("normalization { input: \"x\" mean: [0.5, 0.5, 0.5] std: 2 }"), {}, streamed.net());
       ASSERT_TRUE(inputs.ok()) << inputs.status();
       EXPECT_EQ(inputs->values(), 3);
       auto stream = StreamNet::Create(streamed.Load(), *inputs, streamed.predictions(), *device_);
