@@ -62,7 +62,8 @@ std::string DidYouMean(std::string_view word, std::span<const std::string> candi
                            (absl::StartsWith(lower, other) || absl::StartsWith(other, lower));
     const size_t distance =
         beginning ? std::min<size_t>(longer - shorter, 1) : EditDistance(lower, other);
-    if (distance >= best_distance) continue;
+    const bool other_letters = 2 * distance > longer && !std::ranges::is_permutation(lower, other);
+    if (distance >= best_distance || other_letters) continue;
     best = candidate;
     best_distance = distance;
   }

@@ -32,8 +32,11 @@ TEST(DidYouMean, TakesTheNearest) {
       {"xabcyz", {"abc"}, "abc"},
       {"xbcdey", {"abcdef"}, "abcdef"},
       {"abc", {"xabcyz"}, ""},
-      // Every letter replaced is no resemblance, however short the word.
+      // Every letter replaced is no resemblance, however short the word, nor are most of them.
       {"x", {"a", "b"}, ""},
+      {"foo", {"top"}, ""},
+      {"fo", {"to"}, "to"},
+      {"tpo", {"top"}, "top"},
       // The first of equals.
       {"conv3", {"conv1", "conv2"}, "conv1"},
   };
