@@ -16,6 +16,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "distributed/collectives/algorithms/catalogue.h"
+#include "engine/data/sets/series.h"
 #include "engine/runtime/count_text.h"
 #include "engine/training/checkpoint/checkpoint_gather.h"
 #include "engine/training/feed/normalization_fit.h"
@@ -29,10 +30,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-absl::Status CheckFit(const TrainingOptions& options, const Fit& of_weights) {
+// `starts`: a new run, which may have other classes.
+absl::Status CheckFit(const TrainingOptions& options, const Fit& of_weights, bool starts) {
   if (!options.fit) return absl::OkStatus();  // the data are assumed
   for (const auto& [name, text] : of_weights) {
     if (name == kNormalizationFile && !options.fit->contains(name)) continue;  // the trainer's own
+    if (name == kClassesFile && starts) continue;
     const std::string difference = DifferenceOf({{name, text}}, *options.fit);
     if (difference.empty()) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -45,7 +48,17 @@ absl::Status FindWeights(const TrainingOptions& options, const ModelPlan& plan, 
   ASSIGN_OR_RETURN(const Weights weights, ReadWeights(options.weights));
   start.path = weights.path;
   start.warnings = weights.warnings;
-  RETURN_IF_ERROR(Annotate(CheckFit(options, weights.fit), weights.path));
+  RETURN_IF_ERROR(Annotate(CheckFit(options, weights.fit, /*starts=*/true), weights.path));
+  const auto classes = weights.fit.find(kClassesFile);
+  if (classes != weights.fit.end() && options.fit && options.fit->contains(kClassesFile)) {
+    const std::string difference = DifferenceOf({*classes}, *options.fit);
+    if (!difference.empty()) {
+      start.warnings.push_back(absl::StrFormat(
+          "%s: has other classes: %s; leave out the layer that tells them apart, by "
+          "--weights_map=LAYER=",
+          weights.path, difference));
+    }
+  }
   if (weights.fit.contains(kNormalizationFile) && options.fit &&
       !options.fit->contains(kNormalizationFile)) {
     start.warnings.push_back(absl::StrCat(weights.path, ": ", kOtherNormalization));
@@ -166,7 +179,7 @@ absl::Status CheckCheckpoint(const TrainerConfig& config, const TrainingOptions&
         "was made with another net (its layers' settings differ); to start a new run from its "
         "weights, give it to --weights");
   }
-  RETURN_IF_ERROR(CheckFit(options, FitOf(state)));
+  RETURN_IF_ERROR(CheckFit(options, FitOf(state), /*starts=*/false));
   return CheckCarried(plan, checkpoint.carried);
 }
 

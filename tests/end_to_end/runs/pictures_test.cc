@@ -237,6 +237,22 @@ TEST_F(Pictures, ThatAreDamagedEndTheRun) {
   EXPECT_EQ(folder_.Digest("damaged", {"--resume=latest"}, {.ranks = 3}), digest);
 }
 
+// A new run may have other classes than what its weights were trained on, and is told.
+TEST_F(Pictures, OfOtherClassesFineTune) {
+  Use("images { folder: \"SET\" fit: AS_IS }");
+  folder_.Digest("run", {"--steps=2"});
+  for (const std::string set : {"train", "test"}) {
+    std::filesystem::rename(folder_ / (set + "/0"), folder_ / (set + "/zero"));
+  }
+  const ToolResult tuned = folder_.Train("tuned", {"--steps=2", "--weights=" + folder_ / "run"});
+  EXPECT_EQ(tuned.exit_code, 0) << tuned.ToString();
+  EXPECT_THAT(Unwrapped(tuned.out + tuned.err),
+              testing::HasSubstr("has other classes: line 1 of classes.txt is \"0\", but \"1\" "
+                                 "here; leave out the layer that tells them apart"));
+  EXPECT_THAT(folder_.Train("run", {"--steps=4", "--resume=latest"}).err,
+              testing::HasSubstr("was made with another classes.txt"));
+}
+
 // An error about the texts that a run was trained by is of its copy, whose lines are others.
 TEST_F(Pictures, OfASavedTextAreNamedByIt) {
   Use(kImages);
