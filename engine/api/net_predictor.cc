@@ -19,11 +19,6 @@ namespace {
 // A testing net's shape must be countable, and a batch of more is a mistake.
 constexpr int64_t kMostSamples = int64_t{1} << 30;
 
-absl::StatusOr<Weights> ReadTrainedWeights(const std::string& path) {
-  if (path.empty()) return absl::InvalidArgumentError("path: is empty");
-  return ReadWeights(path, /*flag=*/"");
-}
-
 // How files of pictures become the input `input`.
 const ImagesConfig& ImagesOf(const DataConfig& source) {
   const DatasetConfig& train = source.train();
@@ -56,7 +51,8 @@ absl::StatusOr<std::unique_ptr<NetPredictor>> NetPredictor::Open(
   }
   std::unique_ptr<NetPredictor> predictor(new NetPredictor);
   predictor->max_batch_ = std::max<int64_t>(options.max_batch, 1);
-  ASSIGN_OR_RETURN(predictor->weights_, ReadTrainedWeights(path));
+  if (path.empty()) return absl::InvalidArgumentError("path: is empty");
+  ASSIGN_OR_RETURN(predictor->weights_, ReadWeights(path, /*named_by=*/""));
   RETURN_IF_ERROR(predictor->Plan(options));
   return predictor;
 }

@@ -13,7 +13,7 @@ namespace gyre {
 
 // ReadWeights, with its warnings on standard error.
 absl::StatusOr<Weights> ReadTrained(const std::string& where,
-                                    const std::string& flag = "--weights");
+                                    const std::string& named_by = "--weights");
 
 // The trainer's and the net's files, with --set and short flags applied.
 struct ConfigFiles {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "engine/training/checkpoint/checkpoint.h"
@@ -39,12 +40,23 @@ Weights Of(Checkpoint checkpoint) {
 
 }  // namespace
 
-absl::StatusOr<Weights> ReadWeights(const std::string& where, const std::string& flag) {
-  if (where.empty()) return absl::InvalidArgumentError("--weights is missing; see --help");
+absl::StatusOr<Weights> ReadWeights(const std::string& where, const std::string& named_by) {
+  if (where.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(named_by, " is missing; see --help"));
+  }
+  const auto of_where = [&](const absl::Status& status) {
+    return named_by.empty() ? status : Annotate(status, named_by);
+  };
   std::error_code ignored;
   if (!std::filesystem::is_directory(where, ignored)) {
+    if (absl::EndsWithIgnoreCase(where, ".onnx")) {
+      return of_where(absl::InvalidArgumentError(
+          absl::StrCat(where,
+                       ": is an ONNX model, which Gyre writes and does not read; give the run or "
+                       "the .gyre that it was made of")));
+    }
     auto tensors = TensorFile::Read(where);
-    if (!tensors.ok()) return flag.empty() ? tensors.status() : Annotate(tensors.status(), flag);
+    if (!tensors.ok()) return of_where(tensors.status());
     Fit fit = FitOfMetadata(tensors->metadata());
     RunTexts texts = TextsOfMetadata(tensors->metadata());
     return Weights{where, *std::move(tensors), std::move(fit), std::move(texts)};
@@ -52,10 +64,10 @@ absl::StatusOr<Weights> ReadWeights(const std::string& where, const std::string&
   const std::string checkpoints = where + "/checkpoints";
   if (!std::filesystem::is_directory(checkpoints, ignored)) {
     if (!std::filesystem::exists(where + "/state.pb", ignored)) {
-      return absl::NotFoundError(
-          absl::StrCat(flag, flag.empty() ? "" : ": ", where,
-                       " holds neither checkpoints nor a checkpoint's state.pb; "
-                       "give a run's folder, a checkpoint's folder, or a safetensors or npz file"));
+      return of_where(absl::NotFoundError(absl::StrCat(
+          where,
+          " holds neither checkpoints nor a checkpoint's state.pb; "
+          "give a run's folder, a checkpoint's folder, or a safetensors or npz file")));
     }
     ASSIGN_OR_RETURN(Checkpoint checkpoint, LoadCheckpoint(where, CheckpointNeed::kWeights));
     return Of(std::move(checkpoint));

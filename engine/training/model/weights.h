@@ -25,10 +25,10 @@ struct Weights {
 };
 
 // Reads a safetensors or npz file, a checkpoint's folder, or a run's folder with its newest whole
-// one. Errors: InvalidArgument for an empty `where`, and those of reading, behind the name of
-// `flag` unless that is empty.
+// one.  Errors: InvalidArgument for an empty `where` and an ONNX model, and those of reading. Those
+// of `where` begin with `named_by`, unless that is "".
 absl::StatusOr<Weights> ReadWeights(const std::string& where,
-                                    const std::string& flag = "--weights");
+                                    const std::string& named_by = "--weights");
 
 // The fit of the same weights, without the tensors of a checkpoint.  {} if `where` cannot be read:
 // ReadWeights says why.
