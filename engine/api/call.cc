@@ -1,9 +1,39 @@
 #include "engine/api/call.h"
 
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "engine/runtime/version.h"
 #include "gyre/gyre_c.h"
 
 namespace gyre {
+namespace {
+
+// The engine names options as the tools' flags.  Here they have no dashes, and advice on a flag
+// that the library lacks is left out.
+std::string InWordsOfOptions(absl::string_view text) {
+  const std::string words =
+      absl::StrReplaceAll(absl::StrCat(" ", text), {{" (--set test_batch=...)", ""},
+                                                    {" --device", " device"},
+                                                    {" --out", " out"},
+                                                    {" --resume", " resume"},
+                                                    {" --threads", " threads"},
+                                                    {" --weights", " weights"},
+                                                    {" --weights_", " --weights_"}});
+  std::vector<std::string> clauses = absl::StrSplit(words.substr(1), "; ");
+  clauses.erase(
+      std::remove_if(clauses.begin() + 1, clauses.end(),
+                     [](const std::string& advice) { return absl::StrContains(advice, " --"); }),
+      clauses.end());
+  return absl::StrJoin(clauses, "; ");
+}
+
+}  // namespace
 
 std::string& LastError() {
   thread_local std::string text;
@@ -11,8 +41,7 @@ std::string& LastError() {
 }
 
 int EndCall(const absl::Status& status) {
-  std::string& text = LastError();
-  text.assign(status.message().data(), status.message().size());
+  LastError() = status.ok() ? "" : InWordsOfOptions(status.message());
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return GYRE_OK;

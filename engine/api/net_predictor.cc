@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/count_text.h"
 #include "engine/training/feed/feed_of.h"
 #include "engine/training/feed/normalization_fit.h"
 #include "engine/training/predict/predict.h"
@@ -203,8 +204,9 @@ absl::Status NetPredictor::FitPicture(const char* name, const Pixels& pixels, ui
                                       size_t bytes) {
   ASSIGN_OR_RETURN(const PictureInput* const input, PictureOf(name, to, bytes));
   if (pixels.channels != input->format.channels) {
-    return absl::InvalidArgumentError(absl::StrFormat("\"%s\": expected %d channels, got %d", name,
-                                                      input->format.channels, pixels.channels));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("\"%s\": expected pixels of %s, as the input has, got %d", name,
+                        Counted(input->format.channels, "channel"), pixels.channels));
   }
   const int64_t most = input->most_pixels;
   if (pixels.height < 1 || pixels.width < 1 || pixels.height > most / pixels.width) {

@@ -5,8 +5,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "engine/api/given_dataset.h"
 #include "engine/data/batches/sample_order.h"
+#include "engine/data/sets/series.h"
 #include "engine/runtime/check.h"
 #include "engine/training/run/gradient_exchange.h"
 #include "google/protobuf/io/tokenizer.h"
@@ -133,6 +135,9 @@ absl::Status ProgramRun::Start(const ProgramRunOptions& options) {
       .choices = {{"threads", absl::StrCat(device_.threads)},
                   {"ranks", absl::StrCat(ranks_->size())}},
       .pages = {.threads = device_.threads}};
+  if (!options.classes.empty()) {
+    training.fit = Fit{{kClassesFile, absl::StrCat(absl::StrJoin(options.classes, "\n"), "\n")}};
+  }
   ASSIGN_OR_RETURN(run_, FedRun::Open(trainer_, net_, *device_.device, *device_.primitives, *ranks_,
                                       std::move(training)));
   arrays_.emplace(InputArrays(*net_.message));

@@ -20,6 +20,7 @@ struct ProgramRunOptions {
   std::string trainer_text = {}, net_text = {};
   std::string trainer_file = {};  // in place of both
   std::string out = {}, resume = {}, weights = {};
+  std::vector<std::string> classes = {};  // names by number
   DeviceWish device = {};
   const void* mpi_comm = nullptr;  // MPI_Comm*, or null for one rank
 };

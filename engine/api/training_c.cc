@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "engine/api/call.h"
 #include "engine/api/program_run.h"
 #include "engine/runtime/check.h"
@@ -13,6 +15,20 @@ struct gyre_training_run : gyre::Handle<gyre::ProgramRun> {};
 namespace {
 
 std::string TextOf(const char* text) { return text == nullptr ? "" : text; }
+
+absl::StatusOr<std::vector<std::string>> ClassesOf(const gyre_training_options& options) {
+  std::vector<std::string> classes;
+  if (options.class_count == 0) return classes;
+  if (options.classes == nullptr) return absl::InvalidArgumentError("classes: is null");
+  for (size_t i = 0; i < options.class_count; ++i) {
+    classes.push_back(TextOf(options.classes[i]));
+    if (!classes.back().empty() && classes.back().find('\n') == std::string::npos) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("classes: expected a name without a line's end for number ", i, ", got \"",
+                     absl::CHexEscape(classes.back()), "\""));
+  }
+  return classes;
+}
 
 gyre::ProgramRun::Tell TellOf(const gyre_training_options& options) {
   if (options.on_metrics == nullptr) return nullptr;
@@ -32,6 +48,7 @@ int gyre_training_open(const gyre_training_options* options, gyre_training_run**
     if (run == nullptr) return absl::InvalidArgumentError("run: is null");
     *run = nullptr;
     if (options == nullptr) return absl::InvalidArgumentError("options: is null");
+    ASSIGN_OR_RETURN(std::vector<std::string> classes, ClassesOf(*options));
     ASSIGN_OR_RETURN(auto opened,
                      gyre::ProgramRun::Open({.trainer_text = TextOf(options->trainer_text),
                                              .net_text = TextOf(options->net_text),
@@ -39,6 +56,7 @@ int gyre_training_open(const gyre_training_options* options, gyre_training_run**
                                              .out = TextOf(options->out),
                                              .resume = TextOf(options->resume),
                                              .weights = TextOf(options->weights),
+                                             .classes = std::move(classes),
                                              .device = {.kind = options->device,
                                                         .memory_bytes = options->device_memory,
                                                         .threads = options->threads},

@@ -158,6 +158,7 @@ struct TrainingRunOptions {
   std::string trainer_text = {}, net_text = {};
   std::string trainer_file = {};  // in place of both
   std::string out = {}, resume = {}, weights = {};
+  std::vector<std::string> classes = {};
   int threads = 0;
   std::string device = "cpu";
   size_t device_memory = 0;
@@ -185,6 +186,10 @@ class TrainingRun {
     c.out = TextOrNull(options.out);
     c.resume = TextOrNull(options.resume);
     c.weights = TextOrNull(options.weights);
+    std::vector<const char*> classes;
+    for (const std::string& name : options.classes) classes.push_back(name.c_str());
+    c.classes = classes.data();
+    c.class_count = classes.size();
     c.threads = options.threads;
     c.device = options.device.c_str();
     c.device_memory = options.device_memory;

@@ -107,11 +107,12 @@ int gyre_predictor_reset(gyre_predictor* predictor);
 
 // Both make a picture an input [height, width, 1, 3 or 4] of GYRE_U8, resized and cropped as the
 // run's test data are.  `to` has the bytes of one sample.
-// From pixels in RGB order (or grey, or RGBA), rows from the top without padding.
+// From pixels with the channels that the input has: grey, RGB or RGBA.  Rows are from the top,
+// without padding.
 int gyre_predictor_fit_picture(gyre_predictor* predictor, const char* input, const uint8_t* pixels,
                                int64_t height, int64_t width, int64_t channels, uint8_t* to,
                                size_t to_bytes);
-// From the bytes of a JPEG, PNG or WebP file.
+// From the bytes of a JPEG, PNG or WebP file, of any colours.
 int gyre_predictor_decode_picture(gyre_predictor* predictor, const char* input, const void* file,
                                   size_t file_bytes, uint8_t* to, size_t to_bytes);
 
@@ -146,6 +147,9 @@ typedef struct gyre_training_options {
   // An MPI_Comm* of the ranks that train together, or NULL for one.  MPI runs with
   // MPI_THREAD_MULTIPLE.  All ranks make the same calls in the same order.
   const void* mpi_comm;
+  // Names of the labels' classes by number, which checkpoints and exports keep.  NULL: numbers.
+  const char* const* classes;
+  size_t class_count;
   gyre_on_metrics on_metrics;  // may be NULL
   void* context;               // its argument
 } gyre_training_options;

@@ -207,6 +207,7 @@ absl::Status FedRun::Export(const std::string& path) {
     std::map<std::string, std::string> metadata =
         MetadataOf({.path = path,
                     .tensors = TensorFile(),
+                    .fit = options_.fit.value_or(Fit()),
                     .texts = {options_.net_text, options_.trainer_text, ""}});
     metadata["format"] = "gyre";
     return absl::EndsWith(path, ".npz") ? WriteNpz(path, state.weights.tensors)

@@ -122,7 +122,7 @@ TEST(Predictor, TakesPictures) {
 
   const auto refusal = [&](const Status& status) { return status.message(); };
   EXPECT_EQ(refusal(predictor.FitPicture("image", pixels, 12, 12, 1, fitted.data(), 432)),
-            "\"image\": expected 3 channels, got 1");
+            "\"image\": expected pixels of 3 channels, as the input has, got 1");
   EXPECT_EQ(refusal(predictor.FitPicture("image", pixels, -1, 12, 3, fitted.data(), 432)),
             "\"image\": expected a picture of 1 to 268435456 pixels, got height -1 and width 12");
   EXPECT_EQ(

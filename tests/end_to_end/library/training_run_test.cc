@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gyre/gyre.h"
 #include "tests/end_to_end/training_folder.h"
 
@@ -18,6 +19,7 @@ namespace gyre {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 constexpr char kNet[] = R"(
@@ -182,6 +184,58 @@ TEST_F(TrainingRunTest, TakesTexts) {
   EXPECT_TRUE(run.Step({{"image", images}, {"label", labels}}).ok());
 }
 
+TEST_F(TrainingRunTest, KeepsClasses) {
+  TrainingRunOptions options = Options();
+  options.classes = {"not positive", "positive"};
+  options.out = folder_ / "out";
+  TrainingRun run;
+  const Status opened = run.Open(options);
+  ASSERT_TRUE(opened.ok()) << opened.message();
+  Steps(run, 0, 1);
+  ASSERT_TRUE(run.Save().ok());
+  ASSERT_TRUE(run.Export(folder_ / "sum.gyre").ok());
+  for (const char* name : {"out", "sum.gyre"}) {
+    Predictor predictor;
+    const Status loaded = predictor.Open(folder_ / name);
+    ASSERT_TRUE(loaded.ok()) << loaded.message();
+    EXPECT_EQ(predictor.arrays().back().classes, options.classes);
+  }
+  // A new run has its own.
+  options.weights = folder_ / "sum.gyre";
+  options.out = "";
+  options.classes = {"a", "b"};
+  const Status other = run.Open(options);
+  EXPECT_TRUE(other.ok()) << other.message();
+}
+
+// Errors know options, and no flags of the tools.
+TEST_F(TrainingRunTest, SpeaksOfOptions) {
+  TrainingRunOptions options = Options();
+  options.out = folder_ / "out";
+  TrainingRun run;
+  ASSERT_TRUE(run.Open(options).ok());
+  ASSERT_TRUE(run.Save().ok());
+  ASSERT_TRUE(run.Export(folder_ / "sum.npz").ok());
+  run.Close();
+  const auto refusal = [&](const TrainingRunOptions& wrong) {
+    const Status opened = run.Open(wrong);
+    EXPECT_FALSE(opened.ok());
+    EXPECT_THAT(opened.message(), Not(HasSubstr("--")));
+    return opened.message();
+  };
+  EXPECT_EQ(refusal(options), absl::StrCat(options.out,
+                                           " already holds checkpoints; go on with resume=latest, "
+                                           "or choose another out"));
+  options = Options();
+  options.weights = folder_ / "sum.npz";
+  options.net_text = absl::StrReplaceAll(kNet, {{"outputs: 8", "outputs: 9"}});
+  EXPECT_THAT(refusal(options), HasSubstr("the net expects for \"fc1.bias\" F32 [9]"));
+  options.weights = "";
+  options.device = "sim";
+  options.device_memory = 1000;
+  EXPECT_THAT(refusal(options), HasSubstr("give more device_memory"));
+}
+
 TEST_F(TrainingRunTest, Misuse) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
@@ -208,13 +262,17 @@ TEST_F(TrainingRunTest, Misuse) {
   options.trainer_text = TrainerText(" data { augmentation { flip: true } }");
   EXPECT_THAT(refusal(options), HasSubstr("the program feeds the batches; leave it out"));
   options = Options();
+  options.classes = {"a", "b\nc"};
+  EXPECT_EQ(refusal(options),
+            "classes: expected a name without a line's end for number 1, got \"b\\nc\"");
+  options = Options();
   options.resume = "latest";
   EXPECT_EQ(refusal(options), "resume: \"latest\" needs `out`, the folder to resume in");
   options.resume = folder_ / "none";
   EXPECT_THAT(refusal(options), HasSubstr("none"));
   options = Options();
   options.weights = folder_ / "none.safetensors";
-  EXPECT_THAT(refusal(options), HasSubstr("none.safetensors"));
+  EXPECT_THAT(refusal(options), StartsWith(absl::StrCat("weights: cannot open ", options.weights)));
   options = Options();
   options.out = "/proc/none";
   EXPECT_THAT(refusal(options), HasSubstr("/proc/none"));
