@@ -340,7 +340,7 @@ absl::Status PredictStream(const PredictRequest& wanted, ProcessGroup& communica
   int64_t number = 0;
   for (std::string line; std::getline(std::cin, line);) {
     ++number;
-    if (line.empty() && !wanted.stream.characters) {
+    if (line.empty() && !wanted.stream.characters()) {
       RETURN_IF_ERROR(stream->Begin());
       continue;
     }

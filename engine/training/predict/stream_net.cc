@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -11,6 +12,7 @@
 #include "engine/data/sets/series.h"
 #include "engine/data/sets/tables/table_fit.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/count_text.h"
 #include "engine/training/predict/predict.h"
 #include "engine/training/predict/target_unit.h"
 
@@ -124,6 +126,24 @@ absl::Status CheckConvolutions(const NetSpec& spec) {
   return absl::OkStatus();
 }
 
+// The number of a line's one token, as a text's tokens are made.
+absl::StatusOr<int32_t> TokenOf(const Vocabulary& vocabulary, TokenKind kind,
+                                const std::string& line) {
+  const bool character = kind == TokenKind::kCharacters;
+  if (character && line.empty()) return vocabulary.Number("\n");
+  const int32_t whole = vocabulary.Number(line);  // as <eos> is
+  if (whole > 0) return whole;
+  std::vector<std::string> tokens;
+  const absl::Status read =
+      ForEachToken(line, kind, [&](std::string_view token) { tokens.emplace_back(token); });
+  if (!read.ok()) return absl::InvalidArgumentError("not UTF-8");
+  if (kind == TokenKind::kWords && !tokens.empty()) tokens.pop_back();  // the line's end
+  if (tokens.size() == 1) return vocabulary.Number(tokens[0]);
+  return absl::InvalidArgumentError(
+      absl::StrFormat("expected one %s, got %d in \"%s\"; write a line for each",
+                      character ? "character" : "word", tokens.size(), absl::CHexEscape(line)));
+}
+
 }  // namespace
 
 int64_t StreamInputs::values() const {
@@ -181,8 +201,11 @@ absl::StatusOr<StreamInputs> CutToStep(const DataConfig& data, const Fit& fit,
     auto vocabulary = Vocabulary::Parse(text->second);
     if (!vocabulary.ok()) return Annotate(vocabulary.status(), kVocabularyFile);
     stream.vocabulary = *std::move(vocabulary);
-    stream.characters =
-        data.train().has_text() && data.train().text().unit() == TextConfig::CHARACTER;
+    if (!data.train().has_text()) {
+      stream.tokens = stream.vocabulary->LowerKind();
+    } else if (data.train().text().unit() == TextConfig::CHARACTER) {
+      stream.tokens = TokenKind::kCharacters;
+    }
   }
   return stream;
 }
@@ -216,8 +239,7 @@ absl::Status StreamNet::Begin() {
 absl::Status StreamNet::Fill(const std::string& line) {
   std::vector<double> numbers;
   if (inputs_.vocabulary) {
-    const std::string token = line.empty() && inputs_.characters ? "\n" : line;
-    numbers.push_back(inputs_.vocabulary->Number(token));
+    ASSIGN_OR_RETURN(numbers.emplace_back(), TokenOf(*inputs_.vocabulary, inputs_.tokens, line));
   } else {
     for (const absl::string_view cell :
          absl::StrSplit(line, absl::ByAnyChar(", \t\r"), absl::SkipEmpty())) {
@@ -227,8 +249,8 @@ absl::Status StreamNet::Fill(const std::string& line) {
     }
   }
   if (std::ssize(numbers) != inputs_.values()) {
-    return absl::InvalidArgumentError(absl::StrCat("expected the ", inputs_.values(),
-                                                   " numbers of a step, got ", numbers.size()));
+    return absl::InvalidArgumentError(absl::StrCat("expected ", Counted(inputs_.values(), "number"),
+                                                   " of a step, got ", numbers.size()));
   }
   size_t at = 0;
   for (size_t i = 0; i < inputs_.inputs.size(); ++i) {

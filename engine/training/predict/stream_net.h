@@ -29,10 +29,12 @@ struct StreamInputs {
   };
   std::vector<StepInput> inputs;  // as the net's
   double clip = 0;                // of what was divided
-  // Lines are tokens of it.  Else numbers, or token numbers.
+  // A line is a token of it.  Else numbers, or token numbers.
   std::optional<Vocabulary> vocabulary = {};
-  bool characters = false;  // tokens are characters: an empty line is the end of one
-  int64_t values() const;   // of a line
+  TokenKind tokens = TokenKind::kWords;
+  // An empty line is the character that ends one.
+  bool characters() const { return vocabulary && tokens == TokenKind::kCharacters; }
+  int64_t values() const;  // of a line
 };
 
 // Makes `net`, which is cut to what predicts, take one step of its sequences, whose state it

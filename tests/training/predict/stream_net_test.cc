@@ -208,7 +208,43 @@ TEST_F(StreamNetTest, TakesTokens) {
   ASSERT_TRUE(inputs.ok()) << inputs.status();
   auto stream = StreamNet::Create(streamed.Load(), *inputs, streamed.predictions(), *device_);
   ASSERT_TRUE(stream.ok()) << stream.status();
-  ExpectNear(Steps(**stream, {"a", "b", "other", "a", "a", "b", ""}), expected, 1e-5);
+  ExpectNear(Steps(**stream, {"a", "B", "other", "a", " a ", "b", "<unk>"}), expected, 1e-5);
+  const auto refusal = [&](const std::string& line) {
+    return std::string((*stream)->Step(line).status().message());
+  };
+  EXPECT_EQ(refusal("a b"), "expected one word, got 2 in \"a b\"; write a line for each");
+  EXPECT_EQ(refusal(""), "expected one word, got 0 in \"\"; write a line for each");
+  EXPECT_EQ(refusal("\xff"), "not UTF-8");
+}
+
+// A text's own words keep their capitals, and a text of characters has its lines' ends.
+TEST_F(StreamNetTest, TakesTokensAsTheTextHasThem) {
+  for (const bool characters : {false, true}) {
+    Streamed streamed(kTokens, *device_, *primitives_);
+    DataConfig data = Data();
+    TextConfig& text = *data.mutable_train()->mutable_text();
+    text.set_unit(characters ? TextConfig::CHARACTER : TextConfig::WORD);
+    const auto inputs = CutToStep(
+        data, {{"vocabulary.txt", characters ? "<unk>\n\\n\n\xc3\xa9\n" : "<unk>\n<eos>\nB\n"}},
+        streamed.net());
+    ASSERT_TRUE(inputs.ok()) << inputs.status();
+    EXPECT_EQ(inputs->characters(), characters);
+    auto stream = StreamNet::Create(streamed.Load(), *inputs, streamed.predictions(), *device_);
+    ASSERT_TRUE(stream.ok()) << stream.status();
+    // Tokens 1, 2 and 0, which is unknown.
+    const std::vector<std::string> lines = characters
+                                               ? std::vector<std::string>{"", "\xc3\xa9", "x"}
+                                               : std::vector<std::string>{"<eos>", "B", "b"};
+    Streamed other(kTokens, *device_, *primitives_);
+    const auto numbered = CutToStep(Data(), {}, other.net());
+    ASSERT_TRUE(numbered.ok()) << numbered.status();
+    auto numbers = StreamNet::Create(other.Load(), *numbered, other.predictions(), *device_);
+    ASSERT_TRUE(numbers.ok()) << numbers.status();
+    EXPECT_EQ(Steps(**stream, lines), Steps(**numbers, {"1", "2", "0"}));
+    EXPECT_THAT(
+        (*stream)->Step("xy z").status().message(),
+        HasSubstr(characters ? "expected one character, got 4" : "expected one word, got 2"));
+  }
 }
 
 TEST_F(StreamNetTest, RefusesLines) {
@@ -220,7 +256,7 @@ TEST_F(StreamNetTest, RefusesLines) {
   const auto refusal = [&](const std::string& line) {
     return std::string((*stream)->Step(line).status().message());
   };
-  EXPECT_EQ(refusal("1 2"), "expected the 1 numbers of a step, got 2");
+  EXPECT_EQ(refusal("1 2"), "expected 1 number of a step, got 2");
   EXPECT_EQ(refusal("a"), "expected numbers, got \"a\"");
   EXPECT_EQ(refusal("nan"), "expected numbers, got \"nan\"");
   EXPECT_EQ(refusal("0.5"), "expected an integer, got 0.5");
