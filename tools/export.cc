@@ -120,6 +120,8 @@ absl::Status Export(const std::string& to) {
   if (to.empty()) return absl::InvalidArgumentError("--to is missing; see --help");
   RETURN_IF_ERROR(CheckEnding("to", to, {".gyre", ".onnx", ".safetensors", ".npz"}));
   if (absl::EndsWith(to, ".onnx")) return ExportOnnx(to);
+  RETURN_IF_ERROR(CheckUnused({"outputs", "images", "keep_batch_norm", "samples", "verify"},
+                              absl::StrCat("--to=", to)));
   const bool npz = absl::EndsWith(to, ".npz");
   ASSIGN_OR_RETURN(const Weights weights, ReadTrained(absl::GetFlag(FLAGS_weights)));
   const std::vector<NamedTensor>& tensors = weights.tensors.tensors();

@@ -194,7 +194,18 @@ absl::StatusOr<PredictRequest> Read(const std::vector<std::string>& paths) {
   wanted.text.top = absl::GetFlag(FLAGS_top);
   const std::string out = absl::GetFlag(FLAGS_out);
   RETURN_IF_ERROR(CheckWritten("out", out));
-  if (absl::GetFlag(FLAGS_stream)) RETURN_IF_ERROR(CheckStream(paths, wanted.text.format));
+  if (absl::GetFlag(FLAGS_stream)) {
+    RETURN_IF_ERROR(CheckStream(paths, wanted.text.format));
+    RETURN_IF_ERROR(CheckUnused({"batch", "data", "data_threads"}, "--stream"));
+  } else if (!paths.empty()) {
+    RETURN_IF_ERROR(CheckUnused({"data"}, paths[0]));
+  }
+  if (wanted.text.format == PredictionFormat::kCsv ||
+      wanted.text.format == PredictionFormat::kNpy) {
+    const std::string format = absl::GetFlag(FLAGS_format);
+    RETURN_IF_ERROR(CheckUnused(
+        {"top"}, format.empty() ? absl::StrCat("--out=", out) : absl::StrCat("--format=", format)));
+  }
   if (wanted.text.format == PredictionFormat::kNpy && out.empty()) {
     return absl::InvalidArgumentError("--format=npy: an array goes to a file; give --out");
   }

@@ -142,6 +142,18 @@ absl::Status CheckEnding(absl::string_view flag, const std::string& path,
                     absl::StrCat("a name that ends in ", OneOf({endings.begin(), endings.end()})));
 }
 
+absl::Status CheckUnused(std::initializer_list<absl::string_view> flags,
+                         const absl::AlphaNum& beside) {
+  for (const absl::string_view name : flags) {
+    const absl::CommandLineFlag& flag = *absl::FindCommandLineFlag(name);
+    const std::string value = flag.CurrentValue();
+    if (value == flag.DefaultValue()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--", name, "=", value, ": is of no use with ",
+                                                   beside, "; leave one of them out"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckPages(absl::string_view flag, const std::string& device) {
   if (device != DeviceKindName(DeviceKind::kCpu)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(

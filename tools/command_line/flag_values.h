@@ -65,6 +65,9 @@ absl::StatusOr<PlannerKind> PlannerNamed(absl::string_view flag, const std::stri
 // Checks that a file's name ends in one of `endings`.
 absl::Status CheckEnding(absl::string_view flag, const std::string& path,
                          std::initializer_list<absl::string_view> endings);
+// Checks that none of the flags is given, which `beside`, such as "--stream", has no use for.
+absl::Status CheckUnused(std::initializer_list<absl::string_view> flags,
+                         const absl::AlphaNum& beside);
 
 // For a flag about paging.  Checks that `device`, the value of --device, pages.
 absl::Status CheckPages(absl::string_view flag, const std::string& device);

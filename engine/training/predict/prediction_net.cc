@@ -49,6 +49,10 @@ std::vector<WantedOutput> ScoresOf(const NetGraph& graph, const NetConfig& net) 
 
 absl::Status CheckOutput(const NetGraph& graph, const std::string& name) {
   const std::string layer = name.substr(0, name.find(':'));
+  if (layer.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "output \"", name, "\": expected layers with a comma between two, got an empty name"));
+  }
   std::vector<std::string> names;
   for (const Node& node : graph.nodes) {
     const LayerConfig& config = *node.config;

@@ -319,6 +319,15 @@ TEST_F(Predict, Errors) {
   EXPECT_THAT(Refused({run, "--out=/dev/null"}),
               HasSubstr("the name of a file, got that of a device"));
   EXPECT_THAT(Refused({run, "--outputs=nothing"}), HasSubstr("unknown layer \"nothing\""));
+  EXPECT_THAT(Refused({run, "--outputs=fc1,"}), HasSubstr("layers with a comma between two"));
+  EXPECT_THAT(Refused({"--run=" + folder_ / "net.onnx"}),
+              HasSubstr("error: --run: " + folder_ / "net.onnx: is an ONNX model"));
+  // What is of no use beside something else.
+  const std::string csv = folder_ / "a.csv";
+  EXPECT_THAT(Refused({run, "--data=train", csv}),
+              HasSubstr("--data=train: is of no use with " + csv + "; leave one of them out"));
+  EXPECT_THAT(Refused({run, "--batch=8", "--stream"}), HasSubstr("of no use with --stream"));
+  EXPECT_THAT(Refused({run, "--top=2", "--out=b.csv"}), HasSubstr("of no use with --out=b.csv"));
   EXPECT_THAT(Refused({run, "--format=xml"}), HasSubstr("--format=xml: expected table"));
   EXPECT_THAT(Refused({run, "--out=a.xml"}), HasSubstr("--out=a.xml: expected a name"));
   EXPECT_THAT(Refused({run, "--format=npy"}), HasSubstr("give --out"));
