@@ -40,9 +40,10 @@ struct LookUpPixel {
   const T* values;
   int64_t tables;
   T* to;
-  HOST_DEVICE void operator()(int64_t i) const {
-    to[i] = values[(tables == 1 ? 0 : i % tables * kPixelValues) + pixels[i]];
+  HOST_DEVICE T Load(int64_t i) const {
+    return values[(tables == 1 ? 0 : i % tables * kPixelValues) + pixels[i]];
   }
+  HOST_DEVICE void Store(int64_t i, T v) const { to[i] = v; }
 };
 
 // Pointers that fit a kernel's arguments.  A value seldom has more than two consumers.
