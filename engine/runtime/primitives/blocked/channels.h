@@ -25,4 +25,12 @@ absl::Status OnTeam(Stream& stream, int64_t n, const Body& body) {
   });
 }
 
+// Runs body on each task, of many microseconds, on this thread's team.  A thread that is done takes
+// the next task, so one that other programs hold up delays no more than its own.
+template <typename Body>
+void RunByTask(int64_t tasks, const Body& body) {
+#pragma omp parallel for schedule(dynamic)
+  for (int64_t task = 0; task < tasks; ++task) parallel_internal::Run(body, task, task + 1);
+}
+
 }  // namespace gyre

@@ -2,18 +2,22 @@
 // channel and a filter make 4 outputs, which take 36 else.
 //
 // Stored are the canonical weights, which Unpack returns bit for bit, and then their points,
-// [strip of filters][point][channel][filter].  Images go in chunks of tiles:
-//   points of x   [point][tile of the chunk][channel], in scratch
-//   each strip, a block of tiles at a time: 16 products of [tiles, channels] and [channels,
-//                 filters], which stay in a cache, and from them the tiles of y
+// [strip of filters][point][channel][filter].  A task is a block of tiles and some strips:
+//   points of x   [point][tile][channel], in the thread's own memory, which its cache holds
+//   each strip    16 products of [tiles, channels] and [channels, filters], and from them the
+//                 tiles of y
+// No task waits for another.
 //
 // Channels are summed in order, so the bits depend on neither batch nor threads.  An output is off
 // by at most 64 (C + 10) C X W 2^-24, with C channels and magnitudes in x and weights of at most X
 // and W.  64 is the square of the largest row of |A^T| (|G| 1 |B^T| 1).  Of random values errors
 // are like those of a direct convolution, whose sums have nine times as many terms.
+#include <omp.h>
+
 #include <algorithm>
 
 #include "engine/runtime/math.h"
+#include "engine/runtime/parallel/parallel.h"
 #include "engine/runtime/primitives/blocked/blocked.h"
 #include "engine/runtime/primitives/blocked/channels.h"
 #include "engine/runtime/primitives/blocked/products.h"
@@ -27,8 +31,12 @@ using winograd::kLanes, winograd::kPoints, winograd::kTile;
 constexpr std::string_view kLayout = "winograd 2x2";
 constexpr int64_t kStrip = 2 * kLanes;        // filters
 constexpr int64_t kBlock = 4 * kProductRows;  // tiles
-// Of x's points at a time, which a third-level cache holds.
-constexpr int64_t kChunkBytes = 2 << 20;
+// Tasks of a thread, in which its share can differ from another's.
+constexpr int64_t kThreadTasks = 4;
+
+struct alignas(kLanes * sizeof(float)) PointVector {
+  float lanes[kLanes];
+};
 
 // Offsets and strides in elements.
 struct WinogradExtents {
@@ -36,19 +44,17 @@ struct WinogradExtents {
       : rows(CeilDiv(spec.out_h(), kTile)),
         columns(CeilDiv(spec.out_w(), kTile)),
         tiles(spec.n * rows * columns),
+        blocks(CeilDiv(tiles, kBlock)),
+        plane(kBlock * spec.c + kLanes),
         strips(CeilDiv(spec.filters, kStrip)),
         strip(kPoints * spec.c * kStrip),
-        points(RoundUp(spec.weights(), kLanes)) {
-    constexpr int64_t kTileBytes = kPoints * static_cast<int64_t>(sizeof(float));
-    const int64_t blocks = kChunkBytes / (kTileBytes * spec.c * kBlock);
-    chunk = std::min(tiles, std::max<int64_t>(blocks, 1) * kBlock);
-    // A vector more, so that the points of a tile do not meet in one set of a cache.
-    plane = chunk * spec.c + kLanes;
-  }
+        points(RoundUp(spec.weights(), kLanes)) {}
 
   int64_t rows, columns;  // tiles of an image
-  int64_t tiles, chunk;   // in all, and of x's points at a time
-  int64_t plane;          // from one point of a chunk to the next
+  int64_t tiles, blocks;  // in all
+  // From one point of a block to the next.  A vector more than it needs, so that the points of a
+  // tile do not meet in one set of a cache.
+  int64_t plane;
   int64_t strips, strip;  // their number, and the weights' points in one
   int64_t points;         // where they begin behind the canonical weights
 };
@@ -63,17 +69,34 @@ struct TilePosition {
   int64_t image, row, column;  // of the tile's first pixel in y
 };
 
-// Tiles of a chunk.
-struct PointsOfInput {
+// Tasks are (block of tiles, group of strips).  Each group transforms its block anew, which takes
+// an eighth of one strip's products.
+struct WinogradForward {
   Conv2dSpec spec;
   WinogradExtents extents;
-  int64_t first;  // tile of the chunk
+  int64_t groups;
   const float* x;
-  float* points;
+  const float* weights;
+  const float* bias;  // or null
+  float* y;
 
   void operator()(int64_t begin, int64_t end) const {
+    float* const points =
+        parallel_internal::PartialValues<PointVector>(kPoints * extents.plane / kLanes)->lanes;
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t first = task / groups * kBlock, group = task % groups;
+      const int64_t count = std::min(kBlock, extents.tiles - first);
+      PointsOfInput(first, count, points);
+      for (int64_t strip = extents.strips * group / groups;
+           strip < extents.strips * (group + 1) / groups; ++strip) {
+        OutputsOfPoints(strip, first, count, points);
+      }
+    }
+  }
+
+  void PointsOfInput(int64_t first, int64_t count, float* points) const {
     const Window2d& w = spec.window;
-    for (int64_t i = begin; i < end; ++i) {
+    for (int64_t i = 0; i < count; ++i) {
       const TilePosition at(extents, first + i);
       const int64_t row = at.row - w.padding_top, column = at.column - w.padding_left;
       const int64_t pixel = (at.image * spec.h + row) * spec.w + column;
@@ -85,40 +108,21 @@ struct PointsOfInput {
                          points + i * spec.c, extents.plane);
     }
   }
-};
 
-// Tasks are (strip, block of the chunk's tiles).
-struct OutputsOfPoints {
-  Conv2dSpec spec;
-  WinogradExtents extents;
-  int64_t first, count;  // tiles
-  const float* points;
-  const float* weights;
-  const float* bias;  // or null
-  float* y;
-
-  void operator()(int64_t begin, int64_t end) const {
-    const int64_t blocks = CeilDiv(count, kBlock);
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t from = i % blocks * kBlock;
-      Block(i / blocks, from, std::min(kBlock, count - from));
-    }
-  }
-
-  void Block(int64_t strip, int64_t from, int64_t rows) const {
+  void OutputsOfPoints(int64_t strip, int64_t first, int64_t count, const float* points) const {
     alignas(64) float sums[kPoints * kBlock * kStrip];
     const int64_t filters = std::min(kStrip, spec.filters - strip * kStrip);
-    Products p{.rows = rows, .columns = filters, .inner = spec.c};
+    Products p{.rows = count, .columns = filters, .inner = spec.c};
     p.a_row = spec.c;
     p.b_inner = p.c_row = kStrip;
     for (int64_t point = 0; point < kPoints; ++point) {
-      p.a = points + point * extents.plane + from * spec.c;
+      p.a = points + point * extents.plane;
       p.b = weights + strip * extents.strip + point * spec.c * kStrip;
       p.c = sums + point * kBlock * kStrip;
       MultiplyAlongColumns(p);
     }
-    for (int64_t i = 0; i < rows; ++i) {
-      const TilePosition at(extents, first + from + i);
+    for (int64_t i = 0; i < count; ++i) {
+      const TilePosition at(extents, first + i);
       const int64_t row = spec.out_w() * spec.filters;
       float* const pixel =
           y + (at.image * spec.out_h() + at.row) * row + at.column * spec.filters + strip * kStrip;
@@ -144,25 +148,22 @@ class Winograd : public Conv2d {
         static_cast<size_t>(extents_.points + extents_.strips * extents_.strip) * sizeof(float);
   }
 
-  size_t scratch_bytes() const override {
-    return static_cast<size_t>(kPoints * extents_.plane) * sizeof(float);
-  }
+  size_t scratch_bytes() const override { return 0; }
 
   absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
-                       void* y, void* scratch) const override {
-    float* const points = static_cast<float*>(scratch);
-    for (int64_t first = 0; first < extents_.tiles; first += extents_.chunk) {
-      const int64_t count = std::min(extents_.chunk, extents_.tiles - first);
-      RETURN_IF_ERROR(
-          OnTeam(stream, count,
-                 PointsOfInput{spec_, extents_, first, static_cast<const float*>(x), points}));
-      RETURN_IF_ERROR(OnTeam(stream, extents_.strips * CeilDiv(count, kBlock),
-                             OutputsOfPoints{spec_, extents_, first, count, points,
-                                             static_cast<const float*>(weights) + extents_.points,
-                                             spec_.bias ? static_cast<const float*>(bias) : nullptr,
-                                             static_cast<float*>(y)}));
-    }
-    return absl::OkStatus();
+                       void* y, void*) const override {
+    return stream.Call([=, this] {
+      const int64_t threads = omp_get_max_threads();
+      const int64_t wanted = threads == 1 ? 1 : kThreadTasks * threads;
+      const int64_t groups = std::clamp<int64_t>(
+          CeilDiv(wanted, std::max<int64_t>(1, extents_.blocks)), 1, extents_.strips);
+      RunByTask(extents_.blocks * groups,
+                WinogradForward{spec_, extents_, groups, static_cast<const float*>(x),
+                                static_cast<const float*>(weights) + extents_.points,
+                                spec_.bias ? static_cast<const float*>(bias) : nullptr,
+                                static_cast<float*>(y)});
+      return absl::OkStatus();
+    });
   }
 
   absl::Status BackwardData(Stream&, const void*, const void*, void*, void*) const override {
