@@ -53,7 +53,7 @@ absl::Status Check() {
   config.mutable_data()->clear_normalization();
   ASSIGN_OR_RETURN(const RunData data, OpenData(files.trainer, files.net, /*train=*/true));
   for (const std::string& note : LeftOut(config, data)) {
-    std::fprintf(stderr, "%s\n", Wrapped("", note).c_str());
+    PrintNote("", note);
   }
   std::vector<SurveyedSet> sets = {{"training", data.train.get()}};
   if (data.test) sets.push_back({"test", data.test.get()});

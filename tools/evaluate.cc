@@ -200,11 +200,11 @@ absl::Status EvaluateFiles(const Evaluated& subject, const PageStorage& pages,
                                weights.tensors, weights.path, *choice.device, communication));
   if (!trained.unknown.empty() && communication.rank() == 0) {
     const std::string text = absl::StrCat(weights.path, ": ", trained.unknown);
-    std::fprintf(stderr, "%s\n", Wrapped("warning: ", text).c_str());
+    PrintNote("warning: ", text);
   }
   if (communication.rank() == 0) {
     for (const std::string& note : LeftOut(config, data)) {
-      std::fprintf(stderr, "%s\n", Wrapped("", note).c_str());
+      PrintNote("", note);
     }
   }
   Reporter reporter(*data.test, config.data().label_input(), weights.fit);
@@ -219,8 +219,7 @@ absl::Status EvaluateFiles(const Evaluated& subject, const PageStorage& pages,
   const std::vector<Metric>& metrics = result.metrics;
   BadSamples bad(config.data().max_bad_samples(), TestSamplesOf(config, *data.test));
   for (const std::string& fault : bad.New(result.faults)) {
-    std::fprintf(stderr, "%s\n",
-                 Wrapped("warning: ", absl::StrCat(fault, "; the sample has weight 0")).c_str());
+    PrintNote("warning: ", absl::StrCat(fault, "; the sample has weight 0"));
   }
   bad.Count(/*epoch=*/0, result.bad_samples);
   RETURN_IF_ERROR(Annotate(bad.status(), "test data"));

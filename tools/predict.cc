@@ -265,7 +265,7 @@ absl::StatusOr<Predicted> Predict(const PredictRequest& wanted, ProcessGroup& co
   const Dataset& dataset = *data.test;
   const bool first = communication.rank() == 0;
   for (const std::string& note : dataset.notes()) {
-    if (first) std::fprintf(stderr, "%s\n", Wrapped("", note).c_str());
+    if (first) PrintNote("", note);
   }
   data.feed.max_bad_samples = dataset.size();  // one is told, and the others are predicted
   TrainerConfig config = *trainer.message;
@@ -307,8 +307,7 @@ absl::StatusOr<Predicted> Predict(const PredictRequest& wanted, ProcessGroup& co
                           [&](const TestedBatch& tested) {
                             for (const Batch::FaultySample& fault : tested.batch.faults) {
                               ++bad[0];
-                              std::fprintf(stderr, "%s\n",
-                                           Wrapped("warning: ", fault.message).c_str());
+                              PrintNote("warning: ", fault.message);
                             }
                             if (progress) progress->Add(tested.net.plan().spec.shape.global, 0);
                             return predict(tested);

@@ -375,23 +375,20 @@ absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
   options.choices["threads"] = absl::StrCat(choice.threads);
   options.pages.threads = choice.threads;
   options.choices["ranks"] = absl::StrCat(communication.size());
+  const auto open = [&]() -> absl::StatusOr<RunData> {
+    ASSIGN_OR_RETURN(RunData data, Open(files, options, plan, communication, shared));
+    SetWorkers(absl::GetFlag(FLAGS_data_threads), choice.threads, data);
+    return data;
+  };
   if (const std::string path = absl::GetFlag(FLAGS_show_batch); !path.empty()) {
-    const auto open = [&]() -> absl::StatusOr<RunData> {
-      ASSIGN_OR_RETURN(RunData data, Open(files, options, plan, communication, shared));
-      SetWorkers(absl::GetFlag(FLAGS_data_threads), choice.threads, data);
-      return data;
-    };
     if (communication.rank() != 0) return open().status();
     ASSIGN_OR_RETURN(const ShownBatch shown,
                      WriteFirstBatch(path, files.trainer, files.net, open, *choice.device));
-    for (const std::string& fault : shown.left_out) {
-      std::fprintf(stderr, "%s\n", Wrapped("warning: ", fault + "; it is not shown").c_str());
-    }
+    for (const std::string& fault : shown.left_out) PrintNote("warning: ", fault + "; not shown");
     std::printf("%s: %s\n", path.c_str(), shown.title.c_str());
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(RunData data, Open(files, options, plan, communication, shared));
-  SetWorkers(absl::GetFlag(FLAGS_data_threads), choice.threads, data);
+  ASSIGN_OR_RETURN(RunData data, open());
   options.tune = choice.tune;
   const bool leader = communication.rank() == 0, makes_folder = options.out.empty() && !plan;
   if (makes_folder) {
@@ -403,8 +400,8 @@ absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
   const std::shared_ptr<DataMemory> memory = data.memory;
   const auto prepared = Trainer::Prepare(files.trainer, files.net, std::move(data), *choice.device,
                                          *choice.primitives, communication, options);
+  std::error_code not_empty;  // or nothing has been written
   if (!prepared.ok()) {
-    std::error_code not_empty;
     if (makes_folder && leader) std::filesystem::remove(options.out, not_empty);
     return prepared.status();
   }
@@ -438,7 +435,6 @@ absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
   }
   Signals().training = true;
   const absl::StatusOr<std::string> digest = run->Run();
-  std::error_code not_empty;  // or nothing has been written
   if (!digest.ok() && makes_folder && leader) std::filesystem::remove(options.out, not_empty);
   Signals().said = "";  // mpirun may signal this rank because another has ended before it
   if (absl::IsCancelled(digest.status())) {  // on all ranks: they leave as they do after success

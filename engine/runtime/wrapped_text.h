@@ -1,7 +1,8 @@
-// wrapped_text.h: text in lines for a terminal of 80 columns.  Pure functions.
+// wrapped_text.h: text in lines for a terminal of 80 columns.
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -34,6 +35,11 @@ inline std::string Wrapped(const std::string& head, std::string_view text, size_
     text.remove_prefix(word.size());
   }
   return out + line;
+}
+
+// Prints Wrapped on standard error.
+inline void PrintNote(const std::string& head, std::string_view text) {
+  std::fprintf(stderr, "%s\n", Wrapped(head, text).c_str());
 }
 
 // Returns at most `columns` columns.  Cut text ends with "~".

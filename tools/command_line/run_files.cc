@@ -39,7 +39,7 @@ absl::StatusOr<ConfigFiles> Checked(ConfigFiles files, const std::string& device
 absl::StatusOr<Weights> ReadTrained(const std::string& where, const std::string& named_by) {
   ASSIGN_OR_RETURN(Weights weights, ReadWeights(where, named_by));
   for (const std::string& warning : weights.warnings) {
-    std::fprintf(stderr, "%s\n", Wrapped("warning: ", warning).c_str());
+    PrintNote("warning: ", warning);
   }
   return weights;
 }

@@ -79,7 +79,7 @@ class PackFaults {
     const std::lock_guard lock(mutex_);
     for (const std::string& text : bad_.New({std::string(fault.message())})) {
       if (bad_.count() < most_) {
-        std::fprintf(stderr, "%s\n", Wrapped("warning: ", text + "; packed as it is").c_str());
+        PrintNote("warning: ", text + "; packed as it is");
       }
     }
     bad_.Count(/*epoch=*/0, 1);
