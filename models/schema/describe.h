@@ -15,7 +15,8 @@
 namespace gyre {
 
 // The candidate nearest to `word`, ignoring case, or "".  Near: one begins with the other, or the
-// edit distance is <= 1 + a third of the word's length, <= most_edits and < that length.
+// edit distance is <= 1 + a third of the word's length, <= most_edits and < that length.  Unless
+// all letters are the same, it is also <= half the longer one's length.
 std::string DidYouMean(std::string_view word, std::span<const std::string> candidates,
                        size_t most_edits = SIZE_MAX - 1);
 

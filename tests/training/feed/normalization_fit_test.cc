@@ -190,8 +190,13 @@ TEST_F(NormalizationFit, SaysWhatIsWrong) {
             "@/x.npy: sample 2 (the first is 0) holds nan; correct or remove the file, or raise "
             "data.max_bad_samples; tools/check_data names all such files");
   WriteBytes(folder_ / "x.npy", Npy("<f4", "(4, 2)", BytesOf(std::vector(8, std::nanf("")))));
-  EXPECT_EQ(Error(TextOf(x + " max_bad_samples: 9")),
-            "no sample of 4 could be read: @/x.npy: sample 0 (the first is 0) holds nan");
+  const auto trainer = ParseTrainerText(TextOf(x + " max_bad_samples: 9"), folder_ / "t");
+  const DataConfig& data = trainer->message->data();
+  const auto dataset = *OpenDataset(data, /*train=*/true, folder_ / "t");
+  std::vector<std::string> notes;
+  EXPECT_EQ(MakeNormalization(data, *dataset, notes).status().message(),
+            absl::StrCat("no sample of 4 could be read: ", folder_ / "x.npy",
+                         ": sample 0 (the first is 0) holds nan"));
 }
 
 TEST_F(NormalizationFit, IsOfTenThousandSamplesOfMore) {
