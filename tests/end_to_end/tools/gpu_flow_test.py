@@ -229,7 +229,9 @@ class GpuFlow(unittest.TestCase):
                 "resnet50 TF32 /", "resnet50 BF16 /", "lstm_512 TF32 /", "lstm_512 BF16 /",
                 "alexnet TF32 /", "alexnet BF16 /"),
             ("B", "train:crash"): ("lenet: ",),
-            ("B", "ncu:garbage"): ("resnet50 BF16 kernels", "gpt_small BF16 kernels"),
+            ("B", "ncu:garbage"): tuple(
+                "%s kernels" % net for net in ("resnet50 BF16", "gpt_small BF16", "lenet TF32",
+                                               "alexnet BF16", "lstm_512 TF32")),
             ("B", "bench_ops:crash"): ("operations",),
             ("B", "way:refuses"): ("operations",),
             ("B", "compute-sanitizer:crash"): ("memcheck", "racecheck"),
