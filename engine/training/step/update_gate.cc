@@ -7,27 +7,11 @@
 namespace gyre {
 namespace {
 
-// Elements of a GPU's loads: so many are under way at once.
-constexpr int64_t kSpanOfSquares = 8;
-
-// Of `kSpan` neighbours at a time.
-template <typename T, int64_t kSpan>
+template <typename T>
 struct GradientSquares : SumReduction<double> {
-  int64_t n;
   const T* gradient;
   double* sum;
   HOST_DEVICE double Load(int64_t, int64_t i) const {
-    if constexpr (kSpan == 1) return Square(i);
-    const int64_t begin = i * kSpan;
-    double squares = 0;
-    if (begin + kSpan <= n) {
-      for (int64_t k = 0; k < kSpan; ++k) squares += Square(begin + k);
-    } else {
-      for (int64_t k = begin; k < n; ++k) squares += Square(k);
-    }
-    return squares;
-  }
-  HOST_DEVICE double Square(int64_t i) const {
     const double x = gradient[i];
     return x * x;
   }
@@ -170,16 +154,11 @@ struct Set {
 }  // namespace
 
 absl::Status SumSquares(Stream& stream, Tensor gradient, void* scratch, double* sum) {
-  const int64_t n = gradient.elements();
   return VisitReal(gradient.dtype, [&]<typename T>() {
-    const auto add = [&]<int64_t kSpan>() {
-      using Squares = GradientSquares<T, kSpan>;
-      const int64_t spans = CeilDiv(n, kSpan);
-      GYRE_CHECK(ForEachRowScratch<Squares>(1, spans) <= kSumSquaresScratchBytes);
-      return ForEachRow(stream, 1, spans, Squares{{}, n, gradient.as<T>(), sum}, scratch);
-    };
-    return stream.kind() == DeviceKind::kCuda ? add.template operator()<kSpanOfSquares>()
-                                              : add.template operator()<1>();
+    GYRE_CHECK(ForEachRowScratch<GradientSquares<T>>(1, gradient.elements()) <=
+               kSumSquaresScratchBytes);
+    return ForEachRow(stream, 1, gradient.elements(), GradientSquares<T>{{}, gradient.as<T>(), sum},
+                      scratch);
   });
 }
 
