@@ -175,10 +175,9 @@ int64_t Margin(const jpeg_decompress_struct& jpeg, const Window& window) {
   return window.width <= 8 ? 8 : 2;
 }
 
-// Decodes as DecodeJpeg says, after ReadHeader.  With `to_end`, and a window that has the last row,
-// also reads up to the end-of-image marker.  False: there is an error.
+// Decodes as DecodeJpeg says, after ReadHeader.  False: there is an error.
 bool DecodeWindow(JpegDecoder* decoder, const Window& window, const PixelFormat& format,
-                  bool to_end, uint8_t* to) {
+                  uint8_t* to) {
   if (setjmp(decoder->failed) != 0) return false;
   jpeg_decompress_struct& jpeg = decoder->jpeg;
   jpeg.out_color_space = OutputColors(jpeg, format.channels);
@@ -220,7 +219,14 @@ bool DecodeWindow(JpegDecoder* decoder, const Window& window, const PixelFormat&
       FormatPixels(from, inks ? 3 : format.channels, window.width, format, to + row * row_bytes);
     }
   }
-  if (to_end) jpeg_finish_decompress(&jpeg);
+  return true;
+}
+
+// After DecodeWindow of a window that has the last row: reads up to the end-of-image marker.
+// False: there is an error.
+bool ReadToEnd(JpegDecoder* decoder) {
+  if (setjmp(decoder->failed) != 0) return false;
+  jpeg_finish_decompress(&decoder->jpeg);
   return true;
 }
 
@@ -265,7 +271,8 @@ absl::Status DecodeJpeg(std::string_view file, const PictureHeader& header, cons
     return absl::DataLossError(absl::StrCat(
         "expected a JPEG that ends with bytes ff d9, got one that ends without at byte ",
         file.size(), ": it is truncated"));
-  if (!DecodeWindow(&decoder, stored, format, to_end, to)) return decoder.Error();
+  if (!DecodeWindow(&decoder, stored, format, to)) return decoder.Error();
+  if (to_end && !ReadToEnd(&decoder)) return decoder.Error();
   return absl::OkStatus();
 }
 
