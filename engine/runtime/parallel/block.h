@@ -17,7 +17,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
 #include "engine/runtime/host_device.h"
 #include "engine/runtime/math.h"
@@ -220,13 +219,8 @@ HOST_DEVICE void ScatterAddBlock(B& block, int64_t rows, int64_t columns, const 
       if (!any) continue;
       block.Phase([&](int thread) {
         for (int64_t column = begin + thread; column < end; column += kThreads) {
-          for (int eight = 0; eight < kThreads; eight += 8) {
-            uint64_t any_of_eight;
-            memcpy(&any_of_eight, flags + eight, sizeof(any_of_eight));
-            if (any_of_eight == 0) continue;
-            for (int i = eight; i < eight + 8; ++i) {
-              if (flags[i] != 0) s.Add(from + i, destination, column);
-            }
+          for (int i = 0; i < kThreads; ++i) {
+            if (flags[i] != 0) s.Add(from + i, destination, column);
           }
         }
       });

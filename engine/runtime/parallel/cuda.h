@@ -117,9 +117,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename S>
 __global__ void __launch_bounds__(kThreads) ScatterAddKernel(int64_t rows, int64_t columns, S s) {
   CudaBlock block;
-  // uint64_t: eight flags are read at once.
-  ScatterAddBlock(block, rows, columns, s,
-                  reinterpret_cast<unsigned char*>(SharedArray<uint64_t>()));
+  ScatterAddBlock(block, rows, columns, s, SharedArray<unsigned char>());
 }
 
 // Launches over `pieces` pieces of each row (column).
