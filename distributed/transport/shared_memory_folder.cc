@@ -99,7 +99,8 @@ absl::StatusOr<std::unique_ptr<SharedMemoryFolder>> SharedMemoryFolder::Create(
 absl::Status SharedMemoryFolder::Mark() {
   const std::string path = MarkOf(path_);
   lock_ = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (lock_ < 0 || flock(lock_, LOCK_EX | LOCK_NB) != 0 ||
+  // Waits: another process that looks for abandoned folders may hold the lock for a moment.
+  if (lock_ < 0 || flock(lock_, LOCK_EX) != 0 ||
       write(lock_, kMark.data(), kMark.size()) != static_cast<ssize_t>(kMark.size())) {
     return absl::UnavailableError(absl::StrCat("cannot mark ", path_, ": ", strerror(errno)));
   }

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/data/temp_folder.h"
 
@@ -64,6 +66,23 @@ TEST(SharedMemoryFolder, RemovesWhatTheKilledLeave) {
   EXPECT_EQ(count(), 1);
   EXPECT_TRUE(SharedMemoryFolder::Create(parent.path()).ok());
   EXPECT_EQ(count(), 0);
+}
+
+// Jobs that start together look at each other's folders while they are marked.
+TEST(SharedMemoryFolder, ManyAreMadeAtOnce) {
+  const TempFolder parent;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      for (int made = 0; made < 500; ++made) {
+        const auto folder = SharedMemoryFolder::Create(parent.path());
+        ASSERT_TRUE(folder.ok()) << folder.status();
+        EXPECT_TRUE(fs::exists((*folder)->path() + "/made-by-gyre"));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(fs::is_empty(parent.path()));
 }
 
 // Nobody has locked these: what has not the name, and the mark inside, is somebody else's.
