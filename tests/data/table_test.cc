@@ -93,6 +93,10 @@ TEST_F(Table, WordsOfNumbersAreSortedByThem) {
   const auto words = *Open(Data("category: 'a'"));
   EXPECT_THAT(words->fit().at("table.txt"),
               HasSubstr("word\t10\nword\t3\nword\t9\nword\tinf\nword\tnan\n"));
+  Write("t.csv", "a\n0x10\n0X9\n0x9\n0x10\n0x9\n0x10\n");  // no numbers: of base 16
+  const auto codes = *Open(Data("category: 'a'"));
+  EXPECT_THAT(codes->fit().at("table.txt"), HasSubstr("word\t0X9\nword\t0x10\nword\t0x9\n"));
+  EXPECT_EQ((*Open(Data("")))->fit().at("table.txt"), codes->fit().at("table.txt"));
 }
 
 TEST_F(Table, AnIndexFeedsAnEmbedding) {

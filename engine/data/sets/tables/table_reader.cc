@@ -24,19 +24,6 @@ namespace {
 // Far beyond any table.  A damaged file may have a comma in each byte.
 constexpr size_t kMostColumns = 100'000;
 
-std::optional<double> NumberOf(std::string_view text, char decimal) {
-  double number = 0;
-  std::string pointed;
-  if (decimal != '.') {
-    if (text.find('.') != text.npos) return std::nullopt;
-    pointed = std::string(text);
-    std::ranges::replace(pointed, decimal, '.');
-    text = pointed;
-  }
-  if (!absl::SimpleAtod({text.data(), text.size()}, &number)) return std::nullopt;
-  return std::isfinite(number) ? std::optional(number) : std::nullopt;
-}
-
 // Why a cell is no text, or "".  UTF-16 without a mark is full of zeros.
 std::string NoText(std::string_view cell) {
   if (!IsUtf8(cell)) return "not UTF-8; write the file as UTF-8";
@@ -55,6 +42,21 @@ std::string NoColumn(const std::string& name, const std::vector<std::string>& he
 }
 
 }  // namespace
+
+std::optional<double> NumberOf(std::string_view text, char decimal) {
+  double number = 0;
+  std::string pointed;
+  if (decimal != '.') {
+    if (text.find('.') != text.npos) return std::nullopt;
+    pointed = std::string(text);
+    std::ranges::replace(pointed, decimal, '.');
+    text = pointed;
+  }
+  // SimpleAtod reads 0x1f, which is a word.
+  if (text.find_first_of("xX") != text.npos) return std::nullopt;
+  if (!absl::SimpleAtod({text.data(), text.size()}, &number)) return std::nullopt;
+  return std::isfinite(number) ? std::optional(number) : std::nullopt;
+}
 
 absl::StatusOr<TableReader> TableReader::Open(std::vector<std::string> files,
                                               const TableConfig& config,

@@ -71,6 +71,9 @@ class TableReader {
   std::vector<size_t> positions_;  // of names_ in the file
 };
 
+// The finite decimal number that a text is, if it is one.
+std::optional<double> NumberOf(std::string_view text, char decimal);
+
 // The advice for a cell that is a number by another decimal: `; write decimal: ","`, or else "".
 std::string DecimalAdvice(const TableConfig& config, std::string_view cell);
 

@@ -1,7 +1,6 @@
 #include "engine/data/sets/tables/table_survey.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -46,11 +45,9 @@ std::vector<std::string> Sorted(const absl::flat_hash_set<std::string>& words, c
   std::vector<std::pair<double, std::string>> sorted;
   bool numbers = true;
   for (const std::string& word : words) {
-    double number = 0;
-    std::string pointed = word;
-    if (decimal != '.') std::ranges::replace(pointed, decimal, '.');
-    numbers = numbers && absl::SimpleAtod(pointed, &number) && std::isfinite(number);
-    sorted.emplace_back(number, word);
+    const std::optional<double> number = NumberOf(word, decimal);
+    numbers = numbers && number.has_value();
+    sorted.emplace_back(number.value_or(0), word);
   }
   if (!numbers) {
     for (auto& [number, word] : sorted) number = 0;
