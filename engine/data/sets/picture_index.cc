@@ -196,6 +196,7 @@ absl::StatusOr<PictureIndex> ReadPictureList(const std::string& list, PictureLab
     const auto invalid = [&](const std::string& what) {
       return absl::InvalidArgumentError(absl::StrCat(list, ":", number, ": ", what));
     };
+    if (line.find('\0') != line.npos) return invalid("a byte of 0; write the file as UTF-8");
     // Without labels the columns behind a path say nothing.
     const bool wrong = labels != PictureLabels::kNone && columns != count + 1;
     if (wrong || line.starts_with('\t')) {

@@ -136,6 +136,8 @@ TEST_F(PictureIndexTest, RefusesAList) {
   EXPECT_THAT(ListError("a\tx\ty\n"), HasSubstr("got 3 columns"));
   EXPECT_THAT(ListError("a\t1\n", PictureLabels::kNumbers, 2), HasSubstr("PATH and 2 labels"));
   EXPECT_EQ(ListError("a\t \n"), "@list:1: a label is empty");
+  EXPECT_EQ(ListError(std::string("a\tx\na\0b\ty\n", 10)),
+            "@list:2: a byte of 0; write the file as UTF-8");
   EXPECT_THAT(ListError("a\t\tx\n"), HasSubstr("got 3 columns"));
   EXPECT_THAT(ListError("\ta\n"), HasSubstr("expected PATH TAB LABEL"));
   EXPECT_EQ(ListError("a\tx\n", PictureLabels::kNone, 0), "");  // the path alone is read
