@@ -181,6 +181,7 @@ class Recurrent : public Layer, RecurrentBase {
     const CellArrays<T> cell{step,
                              hidden,
                              options_.gates(),
+                             plan_.backward,
                              At<T>(context, states.gates),
                              arrays.gates,
                              At<T>(context, states.bias_ih),

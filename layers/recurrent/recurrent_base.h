@@ -174,11 +174,12 @@ class RecurrentBase {
                     {At<E>(direction.context, state), columns}, {to, columns});
   }
 
-  // An lstm's c after step s.  The last of them is c before the first step.
+  // An lstm's c after step s.  The last of them is c before the first step.  Without backward all
+  // have one place.
   template <typename T>
   T* CellsOf(const DirectionContext& direction, int64_t s, const Arrays<T>& arrays) const {
-    return At<T>(direction.context, StatesOf(direction).cells) +
-           FirstOf(direction, s, arrays) * options_.hidden;
+    const int64_t first = plan_.backward ? FirstOf(direction, s, arrays) : 0;
+    return At<T>(direction.context, StatesOf(direction).cells) + first * options_.hidden;
   }
 
   // The first row of a step in an array by steps.

@@ -94,11 +94,14 @@ template <typename T>
 struct CellArrays {
   Step step;
   int64_t hidden, gates;       // units; columns of a row of gates, `hidden` for each gate
-  T* gate;                     // all rows of W_ih x, which become the gates
-  const T* recurrent;          // [N, gates]: W_hh h'
+  bool keeps;                  // the gates' values, for backward
+  T* gate;                     // all rows of W_ih x, which become the values that are kept
+  T* recurrent;                // [N, gates]: W_hh h', which become the others
   const T *bias_ih, *bias_hh;  // [gates]
 
   HOST_DEVICE T* Gates(int64_t n) const { return gate + step.Row(n) * gates; }
+  // Values that are not kept go where they stay in a cache.
+  HOST_DEVICE T* Values(int64_t n) const { return keeps ? Gates(n) : recurrent + n * gates; }
   using A = AccumulateType<T>;
   // Inputs of the k-th gate, from x and from the state.
   HOST_DEVICE A OfInput(int64_t n, int64_t j, int64_t k) const {
@@ -164,7 +167,7 @@ struct LstmForward {
     const A g = Tanh(arrays.Both(n, j, 2)), o = Logistic(arrays.Both(n, j, 3));
     const A before = running[at];
     const A c = arrays.step.IsAlive(n, j) ? f * before + i * g : before;
-    T* const gates = arrays.Gates(n);
+    T* const gates = arrays.Values(n);
     gates[j] = static_cast<T>(i);
     gates[hidden + j] = static_cast<T>(f);
     gates[2 * hidden + j] = static_cast<T>(g);
@@ -188,7 +191,7 @@ struct GruForward {
     const A of_state = arrays.OfState(n, j, 2);
     const A c = Tanh(arrays.OfInput(n, j, 2) + r * of_state);
     const A before = static_cast<A>(store.running[n * hidden + j]);
-    T* const gates = arrays.Gates(n);
+    T* const gates = arrays.Values(n);
     gates[j] = static_cast<T>(r);
     gates[hidden + j] = static_cast<T>(z);
     gates[2 * hidden + j] = static_cast<T>(c);
@@ -226,7 +229,7 @@ struct RnnForward {
   StoreHidden<T> store;
   HOST_DEVICE void operator()(int64_t n, int64_t j) const {
     const AccumulateType<T> h = Cell::Value(arrays.Both(n, j, 0));
-    arrays.Gates(n)[j] = static_cast<T>(h);
+    arrays.Values(n)[j] = static_cast<T>(h);
     store(n, j, h);
   }
 };

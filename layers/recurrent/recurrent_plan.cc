@@ -139,7 +139,8 @@ class States {
       const uint8_t both = kRead | kWrite;
       states.gates = AddKept("gates_" + suffix, Shape{rows, options_.gates()}, both);
       if (IsLstm()) {
-        const Shape cells{plan_.rows.times + 1, plan_.rows.samples, options_.hidden};
+        const int64_t kept = plan_.backward ? plan_.rows.times + 1 : 1;
+        const Shape cells{kept, plan_.rows.samples, options_.hidden};
         RETURN_IF_ERROR(CheckCountable("cells", cells));
         states.cells =
             AddKept("cells_" + suffix, cells, options_.projection > 0 ? both : uint8_t{kRead});

@@ -37,6 +37,7 @@ struct RecurrentPlan {
     int weight_ih = -1, weight_hh = -1, bias_ih = -1, bias_hh = -1, weight_hr = -1;
     int gates = -1;              // [rows, gates]
     int cells = -1;              // lstm: [T + 1, N, hidden], by steps, then c before the first step
+                                 // (without backward [1, N, hidden])
     int candidates = -1;         // gru: [rows, hidden]
     int hidden = -1, cell = -1;  // carried; the next state is the next batch's
   };
