@@ -107,7 +107,7 @@ ABSL_FLAG(bool, send_data, false,
 ABSL_FLAG(int, stall_timeout_s, gyre::kStallTimeoutS,
           "Seconds that ranks wait for a silent one before the run ends.");
 ABSL_FLAG(bool, plan, false, "Print layers, memory and communication.  Train nothing.");
-ABSL_FLAG(bool, verbose, false, "With --plan: also where states are and what other memory costs.");
+ABSL_FLAG(bool, verbose, false, "With --plan: also steps, states' places, costs of less memory.");
 ABSL_FLAG(bool, json, false, "With --plan: print one JSON object.");
 ABSL_FLAG(std::string, plan_picture, "",
           "With --plan: draw memory and copies over time.  NAME.html or NAME.svg.");

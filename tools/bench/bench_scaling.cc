@@ -131,18 +131,21 @@ class Subject {
       return absl::OkStatus();
     };
     const auto sum = [](Stream&, absl::string_view, Tensor) { return absl::OkStatus(); };
-    const auto ready = [](int) { return absl::OkStatus(); };
-    RETURN_IF_ERROR(net.Forward(*stream_, sum, /*bucket_needed=*/nullptr, enter));
-    RETURN_IF_ERROR(net.Backward(*stream_, sum, ready, enter));
+    const auto other = [](int, const Instruction&) { return absl::OkStatus(); };
+    RETURN_IF_ERROR(net.Run(*stream_, sum, other, enter));
     RETURN_IF_ERROR(enter(at));
-    const auto of = [&](int step) { return step < 0 ? 0 : found[step]; };  // below 0: there is none
-    std::vector<std::array<int, 2>> layers;
-    for (size_t n = 0; n < plan.spec.nodes.size(); ++n) {
-      const std::vector<int>& forward = plan.trace.forward_steps[n];
-      const std::vector<int>& backward = plan.trace.backward_steps[n];
-      for (size_t piece = 0; piece < forward.size(); ++piece) {
-        layers.push_back({of(forward[piece]), of(backward[backward.size() - 1 - piece])});
-      }
+    std::vector<size_t> first;  // by node: of its layers
+    size_t all = 0;
+    for (const NetNode& node : plan.spec.nodes) {
+      first.push_back(all);
+      all += node.spec.slices;
+    }
+    std::vector<std::array<int, 2>> layers(all);
+    for (size_t step = 0; step < found.size(); ++step) {
+      const auto [kind, n, piece] = plan.trace.program[step];
+      if (kind == InstructionKind::kForward) layers[first[n] + piece][0] = found[step];
+      if (kind != InstructionKind::kBackward) continue;
+      layers[first[n] + plan.spec.nodes[n].spec.slices - 1 - piece][1] = found[step];
     }
     return layers;
   }

@@ -104,7 +104,7 @@ absl::Status Model::BindNets() {
   if (plan_.train) {
     train_ = std::make_unique<Net>(*plan_.train, memory_);
     ASSIGN_OR_RETURN(train_pager_, pager(*plan_.train));
-    if (plan_.pages() && plan_.accumulating) {
+    if (plan_.accumulating) {
       accumulating_ = std::make_unique<Net>(*plan_.accumulating, memory_);
       ASSIGN_OR_RETURN(accumulating_pager_, pager(*plan_.accumulating));
     }

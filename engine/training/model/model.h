@@ -34,7 +34,7 @@ class Model {
   const Net& train(bool updates) const {
     return updates || accumulating_ == nullptr ? *train_ : *accumulating_;
   }
-  // With a server, the net of a step's first iteration, which receives the owners' values.
+  // The net of a step's first iteration, which awaits the last step's values.
   const Net& taking() const { return train(plan_.options.shape.takes(/*updates=*/true)); }
   // Whether ranks share one copy of the parameters.
   bool one_copy() const { return !parameters_.empty(); }

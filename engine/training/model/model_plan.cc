@@ -114,7 +114,8 @@ size_t Most(const ModelPlan& plan, size_t (NetPlan::*bytes)() const) {
 // As they are where they page.
 std::vector<NetPlan*> PagedNets(const ModelPlan& plan) {
   std::vector<NetPlan*> nets = NetsOf(plan);
-  if (plan.paged) nets.front() = plan.paged.get();
+  if (plan.paged) nets[0] = plan.paged.get();
+  if (plan.paged_accumulating) nets[1] = plan.paged_accumulating.get();
   return nets;
 }
 
@@ -155,20 +156,22 @@ size_t LargestStepOf(const NetPlan& net, PlannerKind planner) {
   return FindLargestStep(net.trace.trace, nullptr, planner).bytes;
 }
 
-// What of the training net is another where nets page.
-absl::Status PlanPagedTraining(ModelPlan& plan) {
-  const RunShape& shape = plan.options.shape;
-  if (plan.options.pages.planner == PlannerKind::kNone) return absl::OkStatus();
+std::unique_ptr<NetPlan> Accumulating(const NetPlan& train, const ParameterSet& parameters) {
+  if (train.spec.shape.accumulate == 1) return nullptr;
+  return std::make_unique<NetPlan>(AccumulatingPlan(train, parameters));
+}
+
+// What of the training net is another where iterations only accumulate, or nets page.
+absl::Status PlanOtherTraining(ModelPlan& plan) {
+  plan.accumulating = Accumulating(*plan.train, plan.parameters);
+  const bool pages = plan.options.pages.planner != PlannerKind::kNone;
+  if (!pages || plan.options.shape.ranks == 1) return absl::OkStatus();
   // What is summed in device memory stays where that finds it.
-  if (shape.ranks > 1 && plan.options.device_allreduce.empty()) {
-    ASSIGN_OR_RETURN(NetPlan paged,
-                     PagedPlan(*plan.train, plan.parameters, CanBeSent(*plan.train)));
-    plan.paged = std::make_unique<NetPlan>(std::move(paged));
-  }
-  if (shape.accumulate > 1) {
-    const NetPlan& train = plan.paged ? *plan.paged : *plan.train;
-    plan.accumulating = std::make_unique<NetPlan>(AccumulatingPlan(train, plan.parameters));
-  }
+  std::vector<int64_t> sent = CanBeSent(*plan.train);
+  if (!plan.options.device_allreduce.empty()) sent.assign(sent.size(), 0);
+  ASSIGN_OR_RETURN(NetPlan paged, PagedPlan(*plan.train, plan.parameters, std::move(sent)));
+  plan.paged = std::make_unique<NetPlan>(std::move(paged));
+  plan.paged_accumulating = Accumulating(*plan.paged, plan.parameters);
   return absl::OkStatus();
 }
 
@@ -210,7 +213,7 @@ absl::StatusOr<ModelPlan> PlanNets(const Parsed<NetConfig>& net, const ModelOpti
   if (options.train) {
     ASSIGN_OR_RETURN(plan.train, planner.Plan(true, options.shape.global));
     plan.options.shape = plan.train->spec.shape;
-    RETURN_IF_ERROR(PlanPagedTraining(plan));
+    RETURN_IF_ERROR(PlanOtherTraining(plan));
   }
   if (options.test_samples > 0) {
     ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, options.test_batch));
@@ -244,6 +247,7 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
   }
   if (plan.paged) {
     plan.train = std::move(plan.paged);
+    plan.accumulating = std::move(plan.paged_accumulating);
     for (auto& test : plan.test) {
       ASSIGN_OR_RETURN(*test, PagedPlan(*test, plan.parameters, plan.train->sent));
     }

@@ -51,14 +51,14 @@ struct ModelPlan {
   ModelOptions options;
   ParameterSet parameters;
   std::unique_ptr<NetPlan> train;  // null if options.train is false
-  // The training net for paging, where several ranks send its buckets from the device.  Null if the
-  // nets page, or if it would be the same.
-  std::unique_ptr<NetPlan> paged;
-  size_t resident_bytes = 0;            // device memory with which nothing pages
-  std::unique_ptr<PageFile> page_file;  // null: not made yet, or nothing is on disk
-  // The training net of an iteration that only accumulates, with the same homes.  For nets that
-  // page.  Null if there are no such iterations.
+  // The training net of an iteration that only accumulates, with the same homes.  Null if there are
+  // no such iterations.
   std::unique_ptr<NetPlan> accumulating;
+  // Both for paging, where several ranks send buckets from the device.  Null if the nets page, or
+  // if they would be the same.
+  std::unique_ptr<NetPlan> paged, paged_accumulating;
+  size_t resident_bytes = 0;                   // device memory with which nothing pages
+  std::unique_ptr<PageFile> page_file;         // null: not made yet, or nothing is on disk
   std::vector<std::unique_ptr<NetPlan>> test;  // the full batch, then the remainder, if any
 
   // Makes page_file if a page is on disk.  Later calls do nothing.  Errors: PageFile::Create's.

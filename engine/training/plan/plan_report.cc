@@ -8,6 +8,7 @@
 #include "engine/runtime/wrapped_text.h"
 #include "memory/report/paging_text.h"
 #include "memory/report/plan_picture.h"
+#include "memory/trace/trace_text.h"
 
 namespace gyre {
 namespace {
@@ -76,6 +77,15 @@ StateKinds KindsOf(const NetTrace& trace) {
   }
   for (size_t i = 0; i < states.size(); ++i) kinds.of[i] = kinds.of[root(static_cast<int>(i))];
   return kinds;
+}
+
+std::string DescribeProgram(const NetPlan& plan) {
+  const std::vector<TraceStep>& steps = plan.trace.trace.steps;
+  std::string text = "an iteration, step by step:\n";
+  for (size_t step = 0; step < steps.size(); ++step) {
+    absl::StrAppendFormat(&text, "%6d  %s\n", step, ShortText(steps[step].name, kColumns - 8));
+  }
+  return text;
 }
 
 std::string DescribeMemory(const NetPlan& plan) {

@@ -17,6 +17,9 @@ std::string Mebibytes(size_t bytes);
 // By state of the trace: "pinned", "parameters", "optimizer", "gradients" or "activations".
 StateKinds KindsOf(const NetTrace& trace);
 
+// For people: what an iteration does, step by step.
+std::string DescribeProgram(const NetPlan& plan);
+
 // For people: the states' offsets, and when memory is fullest.
 std::string DescribeMemory(const NetPlan& plan);
 

@@ -312,7 +312,8 @@ PlanSummary RunPlan::Summary(const Parsed<NetConfig>& net, const RunStart& start
 
 std::string RunPlan::DescribeDetails(const PlanSummary& plan) const {
   return absl::StrCat(
-      DescribeMemory(*nets.train), nets.pages() ? DescribePaging(nets) : "",
+      DescribeProgram(*nets.train), DescribeMemory(*nets.train),
+      nets.pages() ? DescribePaging(nets) : "",
       nets.options.pages.planner == PlannerKind::kNone ? "" : DescribeCapacities(nets),
       PrecisionsText(plan));
 }

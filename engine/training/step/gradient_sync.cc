@@ -4,8 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/training/net/plan/gradient_order.h"
-#include "engine/training/net/run/row_kernels.h"
-#include "engine/training/step/update_gate.h"
 
 namespace gyre {
 namespace {
@@ -23,22 +21,20 @@ absl::Status Copy(Stream& stream, const Tensor& from, const Tensor& to, ElementR
 
 absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
     Device& device, ProcessGroup& communication, const std::vector<SyncedBucket>& buckets,
-    Tensor sums, void* scratch, Halves halves) {
-  std::unique_ptr<GradientSync> sync(new GradientSync(communication, sums, scratch, halves));
+    Tensor sums, Halves halves) {
+  std::unique_ptr<GradientSync> sync(new GradientSync(communication, sums, halves));
   size_t bytes = 0;
   for (const SyncedBucket& bucket : buckets) bytes += bucket.gradients.bytes();
   const auto allocate = [&](size_t size) {
     return Buffer::Allocate(device, MemoryKind::kPinnedHost, size);
   };
   ASSIGN_OR_RETURN(sync->host_sums_, allocate(sums.bytes()));
-  if (communication.size() > 1) {
-    const bool some_leave = std::ranges::any_of(
-        buckets, [](const SyncedBucket& bucket) { return bucket.summed.data != nullptr; });
-    const bool direct =
-        sync->in_halves() ? device.kind() == DeviceKind::kCpu : communication.sums_device_memory();
-    GYRE_CHECK(!some_leave || !direct);
-    sync->how_ = direct ? How::kDirect : How::kStaged;
-  }
+  const bool some_leave = std::ranges::any_of(
+      buckets, [](const SyncedBucket& bucket) { return bucket.summed.data != nullptr; });
+  const bool direct =
+      sync->in_halves() ? device.kind() == DeviceKind::kCpu : communication.sums_device_memory();
+  GYRE_CHECK(!some_leave || !direct);
+  sync->how_ = direct ? How::kDirect : How::kStaged;
   if (sync->in_halves()) sync->sums_of_parts_.resize(buckets.size() * communication.size());
   std::byte* staged = nullptr;
   if (sync->how_ == How::kStaged) {
@@ -64,10 +60,7 @@ absl::Status GradientSync::AddBucket(Device& device, const SyncedBucket& of, std
   const Tensor& tensor = of.gradients;
   const size_t number = buckets_.size();
   Bucket& bucket = buckets_.emplace_back();
-  bucket.whole = tensor;
   bucket.leaves = of.summed.data != nullptr;
-  bucket.table = of.rows;
-  if (how_ == How::kAlone) return absl::OkStatus();
   ASSIGN_OR_RETURN(bucket.computed, device.NewEvent());
   if (how_ == How::kStaged) {
     ASSIGN_OR_RETURN(bucket.arrived, device.NewEvent());
@@ -104,11 +97,6 @@ absl::Status GradientSync::AddBucket(Device& device, const SyncedBucket& of, std
 
 absl::Status GradientSync::Start(int index, Stream& compute) {
   Bucket& bucket = buckets_[index];
-  if (how_ == How::kAlone) {
-    const Net::TableTensors& table = bucket.table;
-    if (table.rows) RETURN_IF_ERROR(NameRows(compute, table.kept, table.first, table.rows));
-    return SumSquares(compute, bucket.whole, scratch_, sums_.as<double>() + index);
-  }
   bucket.gathering = false;
   // The next forward needs the last bucket first, but updates of shards need the first.
   return Begin(bucket, /*urgency=*/in_halves() ? 0 : index, compute);

@@ -2,7 +2,6 @@
 // stream's thread.
 //
 // Modes, chosen by Create:
-//   one rank  No sum.  The compute stream measures the sum of squares.
 //   direct    The process group sums the bucket where it is.
 //   staged    It sums copies in pinned or shared memory, in segments of 4 MiB that overlap.
 // With a sharded optimizer (Halves) a reduce-scatter precedes the update and an allgather follows.
@@ -36,17 +35,13 @@ class GradientSync {
     const TouchedTable* table = nullptr;
     Net::TableTensors rows = {};
   };
-  // `sums` (F64, one a bucket) and `scratch` (kSumSquaresScratchBytes) are device memory.  All
-  // memory outlives the result.  With halves, rank r's shard of a bucket is
-  // EqualPart(elements, ranks, r).  After an error of communication the process must end, as copies
-  // or sums may still use the memory.  Errors: those of allocation.
+  // `sums` (F64, one a bucket) is device memory.  All memory outlives the result.  With halves, rank
+  // r's shard of a bucket is EqualPart(elements, ranks, r).  After an error of communication the
+  // process must end, as copies or sums may still use the memory.  Errors: those of allocation.
   static absl::StatusOr<std::unique_ptr<GradientSync>> Create(
       Device& device, ProcessGroup& communication, const std::vector<SyncedBucket>& buckets,
-      Tensor sums, void* scratch, Halves halves = Halves::kNone);
+      Tensor sums, Halves halves = Halves::kNone);
   ~GradientSync();  // waits for sums in progress
-
-  // True for one rank.  Start then only enqueues, the same in each step, and no Finish is needed.
-  bool on_stream() const { return how_ == How::kAlone; }
 
   // Starts the bucket's sum, or its first half.  Precondition: its gradients are on `compute`.
   // Later work on `compute` may reuse the memory of a bucket that leaves.
@@ -72,13 +67,10 @@ class GradientSync {
   // Enqueues the upload of all buckets' sums of squares, the same each time.
   absl::Status UploadSums(Stream& compute) const;
 
-  // F64 in device memory.  Valid after Start on one rank, after UploadSums on several.
-  const double* sums() const { return sums_.as<double>(); }
   int buckets() const { return static_cast<int>(buckets_.size()); }
 
  private:
   enum class How : uint8_t {
-    kAlone,   // nothing to sum
     kDirect,  // the process group sums the bucket where it is
     kStaged,  // it sums copies
   };
@@ -91,25 +83,22 @@ class GradientSync {
     ProcessGroup::Ticket ticket = 0;
   };
   struct Bucket {
-    Tensor whole;
     bool leaves = false;  // then only `compute` copies it
     std::vector<Segment> segments;
     std::unique_ptr<Event> computed;  // its gradients are complete
     std::unique_ptr<Event> arrived;   // staged: the sums are on the device
     bool under_way = false;
-    size_t taken = 0;    // segments whose sums have arrived
-    double squares = 0;  // of these segments
-    // For a table only: `table` on one rank, `rows` on several.
-    Net::TableTensors table = {};
-    std::unique_ptr<RowExchange> rows;
+    size_t taken = 0;                   // segments whose sums have arrived
+    double squares = 0;                 // of these segments
+    std::unique_ptr<RowExchange> rows;  // for a table only
     // For halves only, which have one segment.
     ElementRange own;  // this rank's shard
     bool gathering = false;
     double nothing = 0;  // summed over ranks as kOneCopy's signal
   };
 
-  GradientSync(ProcessGroup& communication, Tensor sums, void* scratch, Halves halves)
-      : communication_(communication), halves_(halves), sums_(sums), scratch_(scratch) {}
+  GradientSync(ProcessGroup& communication, Tensor sums, Halves halves)
+      : communication_(communication), halves_(halves), sums_(sums) {}
   bool in_halves() const { return halves_ != Halves::kNone; }
   absl::Status AddBucket(Device& device, const SyncedBucket& of, std::byte* staged);
   absl::Status Begin(Bucket& bucket, int urgency, Stream& compute);
@@ -121,11 +110,10 @@ class GradientSync {
 
   ProcessGroup& communication_;
   const Halves halves_;
-  How how_ = How::kAlone;
+  How how_ = How::kDirect;
   std::unique_ptr<Stream> out_, back_;  // staged: device to host, host to device
   Buffer staging_;                      // pinned; empty if ranks share memory for copies
   const Tensor sums_;
-  void* const scratch_;
   Buffer host_sums_;                   // pinned
   std::vector<double> sums_of_parts_;  // halves: by rank, then bucket
   std::vector<Bucket> buckets_;

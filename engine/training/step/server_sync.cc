@@ -90,11 +90,13 @@ class ServerSync::Update final : public TableUpdate {
   mutable std::vector<int64_t> applied_;  // by chunk: updates, since Begin
 };
 
-absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(
-    const Model& model, const Optimizer& optimizer, const UpdateGate& gate,
-    LearningRate learning_rate, Device& device, Stream& compute, ProcessGroup& communication) {
+absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& model,
+                                                               const Optimizer& optimizer,
+                                                               LearningRate learning_rate,
+                                                               Device& device, Stream& compute,
+                                                               ProcessGroup& communication) {
   std::unique_ptr<ServerSync> sync(
-      new ServerSync(model, optimizer, gate, std::move(learning_rate), compute));
+      new ServerSync(model, optimizer, std::move(learning_rate), compute));
   const Net& net = model.train();
   const RunShape& shape = model.plan().options.shape;
   const RunShape::Server& mode = *shape.server;
@@ -143,9 +145,10 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(
   }
   for (size_t b = 0; b < buckets; ++b) {
     const int bucket = static_cast<int>(b);
-    ASSIGN_OR_RETURN(sync->pushes_.emplace_back(),
-                     sync->server_->AddUpdate(bucket, RowList::All(tables[b].rows),
-                                              net.bucket(bucket, net.plan().trace.leave_steps[b])));
+    ASSIGN_OR_RETURN(
+        sync->pushes_.emplace_back(),
+        sync->server_->AddUpdate(bucket, RowList::All(tables[b].rows),
+                                 net.bucket(bucket, net.plan().trace.buckets[b].leaves)));
   }
   sync->taken_.assign(tables.size(), 0);
   RETURN_IF_ERROR(sync->server_->Prepare());
@@ -156,11 +159,10 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(
   return sync;
 }
 
-ServerSync::ServerSync(const Model& model, const Optimizer& optimizer, const UpdateGate& gate,
-                       LearningRate learning_rate, Stream& compute)
+ServerSync::ServerSync(const Model& model, const Optimizer& optimizer, LearningRate learning_rate,
+                       Stream& compute)
     : model_(model),
       optimizer_(optimizer),
-      gate_(gate),
       learning_rate_(std::move(learning_rate)),
       compute_(compute) {}
 
@@ -211,40 +213,6 @@ absl::Status ServerSync::Take(int bucket, const std::function<absl::Status()>& u
   RETURN_IF_ERROR(use());
   RETURN_IF_ERROR(server_->PostRead(reads_[bucket]));
   return server_->PreUpdate(pushes_[bucket]);
-}
-
-absl::Status ServerSync::Ready(int bucket, const StepGraph::Between& between) {
-  if (!model_.plan().options.shape.gates_alone()) return Push(bucket, between);
-  const Net& net = model_.train();
-  return SumSquares(compute_, net.bucket(bucket, net.plan().trace.ready_steps[bucket]),
-                    net.sums_scratch(), net.sums().as<double>() + bucket);
-}
-
-absl::Status ServerSync::Push(int bucket, const StepGraph::Between& between) {
-  return between([this, bucket] { return server_->Update(pushes_[bucket]); });
-}
-
-absl::Status ServerSync::EndStep(int lane, const StepGraph::Between& between,
-                                 const Net::Enter& enter) {
-  const Net& net = model_.train();
-  StepScalars* const block = net.step_scalars();
-  UpdateScalars* const update = &block->updates[lane];
-  const Tensor sums = net.sums();
-  const auto buckets = static_cast<int>(sums.elements());
-  if (owners_gate_) {
-    RETURN_IF_ERROR(between([this] { return PassGate(); }));
-    RETURN_IF_ERROR(compute_.Copy(sums.data, owners_gate_->sums(), sums.bytes()));
-  }
-  if (gate_.holds()) {
-    RETURN_IF_ERROR(gyre::PassGate(compute_, gate_, sums.as<double>(), buckets, update, block));
-  }
-  for (int b = 0; model_.plan().options.shape.gates_alone() && b < buckets; ++b) {
-    const int leave = net.plan().trace.leave_steps[b];
-    if (leave >= 0) RETURN_IF_ERROR(enter(net.At(leave)));
-    RETURN_IF_ERROR(ScaleOrSpoil(compute_, net.bucket(b, leave), update, &block->gradients));
-    RETURN_IF_ERROR(Push(b, between));
-  }
-  return between([this] { return server_->Clock(); });
 }
 
 absl::StatusOr<int64_t> ServerSync::Serve(int64_t step) {

@@ -29,7 +29,6 @@
 #include "engine/training/model/model.h"
 #include "engine/training/optimizers/optimizer.h"
 #include "engine/training/step/server_gate.h"
-#include "engine/training/step/step_graph.h"
 
 namespace gyre {
 
@@ -38,11 +37,13 @@ class ServerSync {
   // The learning rate of a step.  Another rank's step may be ahead of this rank's.
   using LearningRate = std::function<double(int64_t step)>;
 
-  // `gate` is the step's.  All arguments but it outlive the result.  Errors: those of allocation.
+  // All arguments outlive the result.  Errors: those of allocation.
   // Precondition: the model's shape has a server, and no table is lazy.
-  static absl::StatusOr<std::unique_ptr<ServerSync>> Create(
-      const Model& model, const Optimizer& optimizer, const UpdateGate& gate,
-      LearningRate learning_rate, Device& device, Stream& compute, ProcessGroup& communication);
+  static absl::StatusOr<std::unique_ptr<ServerSync>> Create(const Model& model,
+                                                            const Optimizer& optimizer,
+                                                            LearningRate learning_rate,
+                                                            Device& device, Stream& compute,
+                                                            ProcessGroup& communication);
   ~ServerSync();
 
   // The functions below return the errors of ranks.
@@ -55,12 +56,14 @@ class ServerSync {
   // consumer.  Later work on the compute stream finds them in the bucket's memory.  A second call
   // in a step does nothing.
   absl::Status Take(int bucket, const std::function<absl::Status()>& use);
-  // Enqueues what follows the bucket's ready step.  Its gradients are sent, unless this rank gates
-  // alone.
-  absl::Status Ready(int bucket, const StepGraph::Between& between);
-  // Enqueues the end of a step in `lane`, after all buckets are ready.  Passes the gate, and sends
-  // the buckets of a rank that gates alone.
-  absl::Status EndStep(int lane, const StepGraph::Between& between, const Net::Enter& enter);
+  // Sends the bucket's gradients, which are on the compute stream.
+  absl::Status Push(int bucket) { return server_->Update(pushes_[bucket]); }
+  // The owners decide together.  In bsp, with a gate.  Then copies of owners_sums() find the sums
+  // of squares of all buckets.
+  absl::Status PassGate() { return owners_gate_->Pass(first_step_ + server_->clock()); }
+  const double* owners_sums() const { return owners_gate_->sums(); }
+  // Ends a step, after all its buckets were sent.
+  absl::Status Clock() { return server_->Clock(); }
   // Does the whole of a step on a rank that runs no batch.  Returns the first bucket with a
   // gradient that is not finite, if no smaller loss scale helps, or else -1.
   absl::StatusOr<int64_t> Serve(int64_t step);
@@ -80,17 +83,14 @@ class ServerSync {
  private:
   class Update;
 
-  ServerSync(const Model& model, const Optimizer& optimizer, const UpdateGate& gate,
-             LearningRate learning_rate, Stream& compute);
+  ServerSync(const Model& model, const Optimizer& optimizer, LearningRate learning_rate,
+             Stream& compute);
 
-  absl::Status Push(int bucket, const StepGraph::Between& between);
-  absl::Status PassGate() { return owners_gate_->Pass(first_step_ + server_->clock()); }
   // Enqueues copies of this rank's optimizer state between the model and a server in host memory.
   absl::Status CopySlots(bool to_server);
 
   const Model& model_;
   const Optimizer& optimizer_;
-  const UpdateGate gate_;  // of this rank's step
   const LearningRate learning_rate_;
   Stream& compute_;
   int64_t first_step_ = 0, skipped_ = 0;  // skipped: steps before first_step_

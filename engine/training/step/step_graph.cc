@@ -11,7 +11,7 @@ absl::Status StepGraph::Run() {
   if (stretches_.empty()) return RunPlainly();
   for (const Stretch& stretch : stretches_) {
     RETURN_IF_ERROR(stretch.graph->Replay(stream_));
-    if (stretch.then != nullptr) RETURN_IF_ERROR(stretch.then());
+    for (const Action& action : stretch.then) RETURN_IF_ERROR(action());
   }
   return absl::OkStatus();
 }
@@ -26,9 +26,11 @@ absl::Status StepGraph::RunPlainly() const {
   return work_([](const Action& action) { return action(); });
 }
 
-absl::Status StepGraph::EndStretch(Action then) {
+absl::Status StepGraph::EndStretch() {
   ASSIGN_OR_RETURN(auto graph, stream_.EndCapture());
-  stretches_.push_back({std::move(graph), std::move(then)});
+  // A launch of nothing takes time, so actions without work between them share a cut.
+  const bool nothing = stream_.kind() == DeviceKind::kCuda && graph->nodes() == 0;
+  if (stretches_.empty() || !nothing) stretches_.push_back({std::move(graph), {}});
   return absl::OkStatus();
 }
 
@@ -37,12 +39,13 @@ absl::Status StepGraph::Capture() {
   RETURN_IF_ERROR(stream_.BeginCapture());
   const absl::Status status = work_([&](Action action) {
     capturing = false;
-    RETURN_IF_ERROR(EndStretch(std::move(action)));
+    RETURN_IF_ERROR(EndStretch());
+    stretches_.back().then.push_back(std::move(action));
     RETURN_IF_ERROR(stream_.BeginCapture());
     capturing = true;
     return absl::OkStatus();
   });
-  if (status.ok()) return EndStretch(nullptr);
+  if (status.ok()) return EndStretch();
   if (!capturing) return status;
   // Work that cannot be captured fails like work that cannot be done.  Only the capture's end tells
   // which.

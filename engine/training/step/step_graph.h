@@ -1,7 +1,8 @@
 // step_graph.h: a fixed sequence of stream work and host actions, such as the iteration of a static
 // net.  Used by one thread.  The first run enqueues it plainly, as libraries then set themselves
-// up.  The second captures a graph for each stretch between two actions.  From then on graphs are
-// replayed and actions repeated.  A device that cannot capture the work always runs it plainly.
+// up.  The second captures a graph for each stretch between two actions that has work.  From then
+// on graphs are replayed and actions repeated.  A device that cannot capture the work always runs
+// it plainly.
 #pragma once
 
 #include <functional>
@@ -41,12 +42,12 @@ class StepGraph {
  private:
   struct Stretch {
     std::unique_ptr<Graph> graph;
-    Action then;  // null after the last stretch
+    std::vector<Action> then;
   };
 
   absl::Status RunPlainly() const;
   absl::Status Capture();
-  absl::Status EndStretch(Action then);
+  absl::Status EndStretch();
 
   Stream& stream_;
   const Work work_;

@@ -13,18 +13,16 @@ absl::StatusOr<TestIteration> TestIteration::Create(Device& device, const Net& n
 }
 
 absl::Status TestIteration::Run(const Batch& batch, Stream& stream, const Net::SumStatistic& sum) {
-  const NetTrace& trace = net_->plan().trace;
   const StepGraph::Between at_once = [](const StepGraph::Action& action) { return action(); };
   buffer_.Set({.first_sample = static_cast<uint64_t>(batch.first_position)}, {});
-  const Net::Enter enter = EnterSteps(pager_, stream, at_once);
-  RETURN_IF_ERROR(enter(net_->At(trace.upload_step)));
-  RETURN_IF_ERROR(buffer_.Upload(stream));
-  RETURN_IF_ERROR(upload_.Start(/*lane=*/0, batch, stream));
-  RETURN_IF_ERROR(upload_.Deliver(/*lane=*/0, stream, *net_));
-  RETURN_IF_ERROR(net_->Forward(stream, sum, /*bucket_needed=*/nullptr, enter));
-  RETURN_IF_ERROR(enter(net_->At(trace.report_step)));
-  RETURN_IF_ERROR(buffer_.Download(stream));
-  RETURN_IF_ERROR(enter(net_->At(static_cast<int>(trace.trace.steps.size()))));
+  const auto other = [&](int, const Instruction& instruction) -> absl::Status {
+    if (instruction.kind == InstructionKind::kReport) return buffer_.Download(stream);
+    GYRE_CHECK(instruction.kind == InstructionKind::kUpload);
+    RETURN_IF_ERROR(buffer_.Upload(stream));
+    RETURN_IF_ERROR(upload_.Start(/*lane=*/0, batch, stream));
+    return upload_.Deliver(/*lane=*/0, stream, *net_);
+  };
+  RETURN_IF_ERROR(net_->Run(stream, sum, other, EnterSteps(pager_, stream, at_once)));
   RETURN_IF_ERROR(stream.Synchronize());
   return buffer_.CheckFault(batch);
 }

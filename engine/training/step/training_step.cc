@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/runtime/timeline.h"
 #include "engine/training/net/infer/net_kernels.h"
+#include "engine/training/net/run/row_kernels.h"
 #include "engine/training/step/enter_steps.h"
 
 namespace gyre {
@@ -46,27 +47,16 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
       new TrainingStep(model, optimizer, gate, device, stream, communication, std::move(upload)));
   RETURN_IF_ERROR(step->SetLossScale({.scale = loss_scale.initial}));
   if (net.plan().spec.shape.server) {
-    ASSIGN_OR_RETURN(step->server_, ServerSync::Create(model, optimizer, gate, learning_rate,
-                                                       device, stream, communication));
+    ASSIGN_OR_RETURN(step->server_, ServerSync::Create(model, optimizer, learning_rate, device,
+                                                       stream, communication));
   }
-  std::vector<GradientSync::SyncedBucket> buckets;
-  for (int b = 0; !step->served() && b < static_cast<int>(net.plan().order.buckets.size()); ++b) {
-    const TouchedTable* const table = TableOf(net.plan(), b);
-    buckets.push_back({.gradients = net.bucket(b, net.plan().trace.ready_steps[b]),
-                       .summed = net.sent(b) ? net.summed(b) : Tensor{},
-                       .parameters = Short(ParametersOf(model, net.plan().order.buckets[b])),
-                       .table = table,
-                       .rows = table != nullptr ? net.table(*table) : Net::TableTensors{}});
+  if (communication.size() > 1 && !step->served()) {
+    RETURN_IF_ERROR(step->CreateSync(device));
   }
-  ASSIGN_OR_RETURN(step->sync_, GradientSync::Create(
-                                    device, communication, buckets, net.sums(), net.sums_scratch(),
-                                    !step->sharded() || step->served() ? GradientSync::Halves::kNone
-                                    : model.one_copy() ? GradientSync::Halves::kOneCopy
-                                                       : GradientSync::Halves::kGather));
   for (int index = 0; index < kMostStepsInFlight; ++index) {
     ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
     StepLane& lane = step->lanes_.emplace_back(StepLane{
-        .buffer = std::move(buffer), .done = {}, .accumulate = {}, .update = {}, .updates = {}});
+        .buffer = std::move(buffer), .done = {}, .accumulate = {}, .update = {}, .arrivals = {}});
     ASSIGN_OR_RETURN(lane.done, device.NewEvent());
     const auto graph = [&](StepGraph::Work work) {
       return std::make_unique<StepGraph>(stream, std::move(work), replay);
@@ -81,14 +71,36 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     };
     lane.accumulate = iteration(false);
     lane.update = iteration(true);
-    const int buckets_in_all = static_cast<int>(net.plan().order.buckets.size());
-    for (int b = 0; self->defers() && b < buckets_in_all; ++b) {
-      lane.updates.push_back(graph([self, index, b](const Between&) {
-        return self->sharded() ? self->TakeValues(b) : self->UpdateTile(index, b, /*tile=*/0);
-      }));
+    const std::optional<InstructionKind> on_arrival = net.plan().trace.on_arrival;
+    const int buckets = static_cast<int>(net.plan().order.buckets.size());
+    for (int b = 0; on_arrival && b < buckets; ++b) {
+      lane.arrivals.push_back(
+          graph([self, index, arrived = Instruction{*on_arrival, b}](const Between& between) {
+            return self->Do(index, self->model_.train(), Net::kHome, arrived, between);
+          }));
     }
   }
   return step;
+}
+
+absl::Status TrainingStep::CreateSync(Device& device) {
+  const Net& net = model_.train();
+  std::vector<GradientSync::SyncedBucket> buckets;
+  for (int b = 0; b < static_cast<int>(net.plan().order.buckets.size()); ++b) {
+    const TouchedTable* const table = TableOf(net.plan(), b);
+    buckets.push_back({.gradients = net.bucket(b, net.plan().trace.buckets[b].leaves),
+                       .summed = net.sent(b) ? net.summed(b) : Tensor{},
+                       .parameters = Short(ParametersOf(model_, net.plan().order.buckets[b])),
+                       .table = table,
+                       .rows = table != nullptr ? net.table(*table) : Net::TableTensors{}});
+  }
+  const bool halves = model_.plan().options.shape.shard_optimizer;
+  ASSIGN_OR_RETURN(sync_,
+                   GradientSync::Create(device, communication_, buckets, net.sums(),
+                                        !halves             ? GradientSync::Halves::kNone
+                                        : model_.one_copy() ? GradientSync::Halves::kOneCopy
+                                                            : GradientSync::Halves::kGather));
+  return absl::OkStatus();
 }
 
 absl::Status TrainingStep::SetLossScale(const LossScaleState& state) {
@@ -100,7 +112,7 @@ absl::Status TrainingStep::SetLossScale(const LossScaleState& state) {
 
 size_t TrainingStep::graph_nodes() const {
   size_t nodes = lanes_[0].update->nodes();
-  for (const auto& update : lanes_[0].updates) nodes += update->nodes();
+  for (const auto& arrival : lanes_[0].arrivals) nodes += arrival->nodes();
   return nodes;
 }
 
@@ -174,7 +186,7 @@ absl::StatusOr<Tensor> TrainingStep::Finish() {
   RETURN_IF_ERROR(lane.done->Synchronize());
   // A bad label explains a bad gradient, so it is looked at first.
   RETURN_IF_ERROR(Annotate(lane.buffer.CheckFault(lane.batch), "training data"));
-  for (int b = sync_->buckets() - 1; summing_ == index && b >= 0; --b) {
+  for (int b = sync_ ? sync_->buckets() - 1 : -1; summing_ == index && b >= 0; --b) {
     RETURN_IF_ERROR(FinishSum(b));
   }
   const GradientReport& found = lane.buffer.gradients();
@@ -190,92 +202,110 @@ absl::StatusOr<Tensor> TrainingStep::Finish() {
 absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Between& between,
                                    const Net::Enter& enter) {
   const Net& net = model_.train(update);
-  const StepBuffer& buffer = lanes_[index].buffer;
   const TimelineLabel label("step");
-  const NetTrace& trace = net.plan().trace;
-  RETURN_IF_ERROR(enter(net.At(trace.upload_step)));
-  RETURN_IF_ERROR(buffer.Upload(stream_));
-  RETURN_IF_ERROR(upload_.Deliver(index, stream_, net));
   const auto sum = [&](Stream&, absl::string_view label, Tensor statistic) {
-    if (sync_->on_stream()) return absl::OkStatus();  // one rank
+    if (communication_.size() == 1) return absl::OkStatus();
     return between([this, label = std::string(label), statistic] {
       return sum_statistic_(stream_, label, statistic);
     });
   };
-  const auto needed = [&](int bucket) -> absl::Status {
-    if (!defers()) return absl::OkStatus();
-    if (!served()) return between([this, bucket] { return FinishSum(bucket); });
-    if (const int take = trace.take_steps[bucket]; take >= 0) RETURN_IF_ERROR(enter(net.At(take)));
-    return between([this, index, bucket] {
-      return server_->Take(bucket, [&] { return lanes_[index].updates[bucket]->Run(); });
-    });
+  const auto other = [&](int step, const Instruction& instruction) {
+    return Do(index, net, step, instruction, between);
   };
-  RETURN_IF_ERROR(net.Forward(stream_, sum, needed, enter));
-  const auto ready = [&](int bucket) -> absl::Status {
-    if (!update) return absl::OkStatus();
-    if (const int step = trace.ready_steps[bucket]; step >= 0) {
-      RETURN_IF_ERROR(enter(net.At(step)));
-      RETURN_IF_ERROR(net.ClearPadding(stream_, bucket));
-    }
-    return served() ? server_->Ready(bucket, between) : Ready(index, bucket, between, enter);
-  };
-  RETURN_IF_ERROR(net.Backward(stream_, sum, ready, enter));
-  if (update && served()) RETURN_IF_ERROR(server_->EndStep(index, between, enter));
-  if (update && !served() && !updates_on_arrival()) {
-    RETURN_IF_ERROR(Update(index, between, enter));
-  }
-  RETURN_IF_ERROR(enter(net.At(trace.report_step)));
-  RETURN_IF_ERROR(buffer.Download(stream_));
-  return enter(net.At(static_cast<int>(trace.trace.steps.size())));
+  return net.Run(stream_, sum, other, enter);
 }
 
-// The bucket's gradients are on the stream.
-absl::Status TrainingStep::Ready(int lane, int bucket, const StepGraph::Between& between,
-                                 const Net::Enter& enter) {
-  if (sync_->on_stream()) {
-    RETURN_IF_ERROR(sync_->Start(bucket, stream_));
-  } else {
-    RETURN_IF_ERROR(between([this, lane, bucket] { return StartSum(lane, bucket); }));
+absl::Status TrainingStep::Do(int lane, const Net& net, int step, const Instruction& instruction,
+                              const StepGraph::Between& between) {
+  const int b = instruction.of;
+  const StepBuffer& buffer = lanes_[lane].buffer;
+  StepScalars* const block = net.step_scalars();
+  const Tensor sums = net.sums();
+  switch (instruction.kind) {
+    case InstructionKind::kUpload:
+      RETURN_IF_ERROR(buffer.Upload(stream_));
+      return upload_.Deliver(lane, stream_, net);
+    case InstructionKind::kAwait:
+      return between([this, lane, b] { return Await(lane, b); });
+    case InstructionKind::kMeasure:
+      return Measure(net, step, b);
+    case InstructionKind::kScale:
+      return ScaleOrSpoil(stream_, net.bucket(b, step), &block->updates[lane], &block->gradients);
+    case InstructionKind::kBegin:
+      RETURN_IF_ERROR(net.ClearPadding(stream_, b, step));
+      return between([this, lane, b] { return Begin(lane, b); });
+    case InstructionKind::kPoll:
+      return between([this] { return TakeArrived(); });
+    case InstructionKind::kFinish:
+      return between([this, b] { return sync_->Finish(b, stream_).status(); });
+    case InstructionKind::kUpdate:
+      return Update(lane, step, instruction, between);
+    case InstructionKind::kGather:
+      return Gather(b, between);
+    case InstructionKind::kReceive:
+      return between([this, b] { return Take(b); });
+    case InstructionKind::kTakeValues:
+      return TakeValues(b);
+    case InstructionKind::kAddNorms:
+      return between([this] { return sync_->AddSumsOfShards(); });
+    case InstructionKind::kOwnersGate:
+      RETURN_IF_ERROR(between([this] { return server_->PassGate(); }));
+      return stream_.Copy(sums.data, server_->owners_sums(), sums.bytes());
+    case InstructionKind::kUploadNorms:
+      return sync_->UploadSums(stream_);
+    case InstructionKind::kGate:
+      return PassGate(stream_, gate_, sums.as<double>(), static_cast<int>(sums.elements()),
+                      &block->updates[lane], block);
+    case InstructionKind::kClock:
+      return between([this] { return server_->Clock(); });
+    case InstructionKind::kReport:
+      return buffer.Download(stream_);
+    default:
+      return absl::InternalError("the instruction is a net's");
   }
-  for (const int b : model_.train().plan().trace.updates_behind[bucket]) {
-    RETURN_IF_ERROR(EnterUpdate(lane, b, between, enter));
-  }
-  return absl::OkStatus();
 }
 
-// Enters the update of a bucket that waits only for its own sum.
-absl::Status TrainingStep::EnterUpdate(int lane, int bucket, const StepGraph::Between& between,
-                                       const Net::Enter& enter) {
-  const Net& net = model_.train();
-  if (!sync_->on_stream()) {
-    RETURN_IF_ERROR(enter(net.At(net.plan().trace.update_steps[bucket].front())));
-    RETURN_IF_ERROR(between([this, bucket] { return sync_->Finish(bucket, stream_).status(); }));
-  }
-  return RunUpdate(lane, bucket, between, enter);
+absl::Status TrainingStep::Await(int lane, int bucket) {
+  if (!served()) return FinishSum(bucket);
+  return server_->Take(bucket, [&] { return lanes_[lane].arrivals[bucket]->Run(); });
 }
 
-absl::Status TrainingStep::RunUpdate(int lane, int bucket, const StepGraph::Between& between,
-                                     const Net::Enter& enter) {
-  const Net& net = model_.train();
-  for (int tile = 0; tile < net.tiles(bucket); ++tile) {
-    const int step = net.plan().trace.update_steps[bucket][tile];
-    RETURN_IF_ERROR(enter(net.At(step)));
-    if (!net.OnHost(step)) {
-      RETURN_IF_ERROR(UpdateTile(lane, bucket, tile));
-      continue;
-    }
-    RETURN_IF_ERROR(between([this, lane, bucket, tile, position = net.At(step)] {
-      const TimelineLabel label("update");
-      return model_.train_pager()->RunOnHost(position, HostUpdate(lane, bucket, tile));
-    }));
+absl::Status TrainingStep::Measure(const Net& net, int step, int bucket) {
+  RETURN_IF_ERROR(net.ClearPadding(stream_, bucket, step));
+  const TouchedTable* const table = TableOf(net.plan(), bucket);
+  if (table != nullptr && communication_.size() == 1) {
+    const Net::TableTensors rows = net.table(*table);
+    RETURN_IF_ERROR(NameRows(stream_, rows.kept, rows.first, rows.rows));
   }
-  return absl::OkStatus();
+  return SumSquares(stream_, net.bucket(bucket, step), net.sums_scratch(),
+                    net.sums().as<double>() + bucket);
 }
 
-absl::Status TrainingStep::StartSum(int lane, int bucket) {
-  RETURN_IF_ERROR(sync_->Start(bucket, stream_));
+absl::Status TrainingStep::Begin(int lane, int bucket) {
+  if (served()) return server_->Push(bucket);
   summing_ = lane;
-  return updates_on_arrival() ? TakeArrived() : absl::OkStatus();
+  return sync_->Start(bucket, stream_);
+}
+
+absl::Status TrainingStep::Update(int lane, int step, const Instruction& instruction,
+                                  const StepGraph::Between& between) {
+  const auto [kind, bucket, tile] = instruction;
+  const Net& net = model_.train();
+  if (tile >= net.tiles(bucket)) return absl::OkStatus();  // nothing pages: the first did all
+  if (!net.OnHost(step)) return UpdateTile(lane, bucket, tile);
+  return between([this, lane, bucket, tile, position = net.At(step)] {
+    const TimelineLabel label("update");
+    return model_.train_pager()->RunOnHost(position, HostUpdate(lane, bucket, tile));
+  });
+}
+
+absl::Status TrainingStep::Gather(int bucket, const StepGraph::Between& between) {
+  const Net& net = model_.train();
+  if (!model_.one_copy()) {
+    RETURN_IF_ERROR(CopyValues(net, bucket, UpdatedShard(net.plan(), bucket),
+                               net.plan().trace.buckets[bucket].update, /*to_parameters=*/false));
+  }
+  return between([this, bucket] { return sync_->StartGather(bucket, stream_); });
 }
 
 // Finishes a bucket in progress, and those that arrive earlier, lest their updates wait.
@@ -299,44 +329,11 @@ absl::Status TrainingStep::TakeArrived() {
 absl::Status TrainingStep::Take(int bucket) {
   ASSIGN_OR_RETURN(const double squares, sync_->Finish(bucket, stream_));
   if (model_.train().sent(bucket)) {
-    RETURN_IF_ERROR(sync_->Bring(bucket, /*gathered=*/sharded(), stream_));
+    RETURN_IF_ERROR(sync_->Bring(bucket, /*gathered=*/true, stream_));
   }
   StepLane& lane = lanes_[summing_];
   if (!std::isfinite(squares)) lane.bad_bucket = std::min(bucket, lane.bad_bucket.value_or(bucket));
-  return lane.updates[bucket]->Run();
-}
-
-absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between,
-                                  const Net::Enter& enter) {
-  const Net& net = model_.train();
-  const NetTrace& trace = net.plan().trace;
-  StepScalars* const block = net.step_scalars();
-  const auto update = [&](int b) -> absl::Status {
-    RETURN_IF_ERROR(RunUpdate(lane, b, between, enter));
-    if (!sharded()) return absl::OkStatus();
-    RETURN_IF_ERROR(between([this, b] { return sync_->StartGather(b, stream_); }));
-    // While its parameters are on the device.
-    if (!model_.plan().pages()) return absl::OkStatus();
-    return between([this, b] { return Take(b); });
-  };
-  const bool together = gate_.holds();  // all buckets
-  if (!sync_->on_stream()) {
-    for (const int b : trace.last_updates) {
-      if (!together && !sharded()) {
-        RETURN_IF_ERROR(EnterUpdate(lane, b, between, enter));
-        continue;
-      }
-      RETURN_IF_ERROR(between([this, b] { return sync_->Finish(b, stream_).status(); }));
-      if (!together) RETURN_IF_ERROR(update(b));
-    }
-    if (sharded()) RETURN_IF_ERROR(between([this] { return sync_->AddSumsOfShards(); }));
-    RETURN_IF_ERROR(sync_->UploadSums(stream_));
-  }
-  RETURN_IF_ERROR(
-      PassGate(stream_, gate_, sync_->sums(), sync_->buckets(), &block->updates[lane], block));
-  if (!together) return absl::OkStatus();
-  for (const int b : trace.last_updates) RETURN_IF_ERROR(update(b));
-  return absl::OkStatus();
+  return lane.arrivals[bucket]->Run();
 }
 
 TrainingStep::BucketViews TrainingStep::ViewsOf(int bucket, int tile) const {
@@ -345,7 +342,8 @@ TrainingStep::BucketViews TrainingStep::ViewsOf(int bucket, int tile) const {
   const ElementRange own = UpdatedShard(net.plan(), bucket), of_own = net.tile(bucket, tile);
   const ElementRange part = {own.begin + of_own.begin, std::min(own.end, own.begin + of_own.end)};
   const std::vector<ParameterRange> ranges = RangesIn(net.plan().order, parameters, bucket, part);
-  const int step = net.plan().trace.update_steps[bucket][tile];
+  const int first = net.plan().trace.buckets[bucket].update;
+  const int step = first < 0 ? Net::kHome : first + tile;
   const int kinds = net.plan().slots.kinds();
   const Tensor gradients = net.sent(bucket) ? net.summed(bucket) : net.bucket(bucket, step);
   BucketViews all;
@@ -377,21 +375,13 @@ TrainingStep::BucketViews TrainingStep::ViewsOf(int bucket, int tile) const {
   return all;
 }
 
-// Updates a tile.  A shard's new values also go to the bucket, unless ranks share one copy.
 absl::Status TrainingStep::UpdateTile(int lane, int bucket, int tile) {
   const TimelineLabel label("update");
   if (model_.train().sent(bucket)) {
     RETURN_IF_ERROR(sync_->Bring(bucket, /*gathered=*/false, stream_));
   }
   const BucketViews all = ViewsOf(bucket, tile);
-  const std::vector<ParameterViews>& views = all.parameters;
-  RETURN_IF_ERROR(optimizer_.Update(stream_, &model_.train().step_scalars()->updates[lane], views));
-  // With one copy, all ranks see the values in place.
-  if (!sharded() || model_.one_copy()) return absl::OkStatus();
-  for (const ParameterViews& view : views) {
-    RETURN_IF_ERROR(stream_.Copy(view.gradient.data, view.value.data, view.value.bytes()));
-  }
-  return absl::OkStatus();
+  return optimizer_.Update(stream_, &model_.train().step_scalars()->updates[lane], all.parameters);
 }
 
 // The result may run when the lane already has the next iteration's scalars, and after `this` is
@@ -405,23 +395,28 @@ std::function<absl::Status()> TrainingStep::HostUpdate(int lane, int bucket, int
   };
 }
 
+absl::Status TrainingStep::CopyValues(const Net& net, int bucket, ElementRange range, int step,
+                                      bool to_parameters) {
+  const ParameterSet& parameters = model_.plan().parameters;
+  const Tensor values = net.summed(bucket);
+  for (const auto& [p, begin, at, count] : RangesIn(net.plan().order, parameters, bucket, range)) {
+    const Tensor value = Slice(net.parameter(p, parameters, step), begin, count);
+    const Tensor summed = Slice(values, at, count);
+    RETURN_IF_ERROR(stream_.Copy(to_parameters ? value.data : summed.data,
+                                 to_parameters ? summed.data : value.data, value.bytes()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TrainingStep::TakeValues(int bucket) {
   if (model_.one_copy()) return absl::OkStatus();
   const Net& net = served() ? model_.taking() : model_.train();
-  const ParameterSet& parameters = model_.plan().parameters;
-  const NetTrace& trace = net.plan().trace;
-  const int step = served() ? trace.take_steps[bucket] : trace.update_steps[bucket].back();
+  const int step = net.plan().trace.buckets[bucket].values;
   // With a server, the worker's values of its own shard are older, too.
   const ElementRange own = served() ? ElementRange{} : UpdatedShard(net.plan(), bucket);
-  const Tensor values = net.summed(bucket);
-  const ElementRange others[] = {{0, own.begin}, {own.end, values.elements()}};
-  for (const ElementRange part : others) {
-    for (const auto& [p, begin, at, count] : RangesIn(net.plan().order, parameters, bucket, part)) {
-      const Tensor value = Slice(net.parameter(p, parameters, step), begin, count);
-      RETURN_IF_ERROR(stream_.Copy(value.data, Slice(values, at, count).data, value.bytes()));
-    }
-  }
-  return absl::OkStatus();
+  RETURN_IF_ERROR(CopyValues(net, bucket, {0, own.begin}, step, /*to_parameters=*/true));
+  return CopyValues(net, bucket, {own.end, net.plan().order.elements[bucket]}, step,
+                    /*to_parameters=*/true);
 }
 
 absl::Status TrainingStep::NotFinite(int64_t bucket) const {

@@ -92,9 +92,9 @@ class TrainingStep {
     StepBuffer buffer;
     std::unique_ptr<Event> done;
     std::unique_ptr<StepGraph> accumulate, update;
-    std::vector<std::unique_ptr<StepGraph>> updates;  // by bucket, if defers()
-    std::optional<int> bad_bucket = {};               // the first one, if defers()
-    bool updating = false;                            // the iteration is its step's last
+    std::vector<std::unique_ptr<StepGraph>> arrivals;  // by bucket, if NetTrace::on_arrival
+    std::optional<int> bad_bucket = {};                // the first one that has arrived
+    bool updating = false;                             // the iteration is its step's last
     Batch batch = {};
   };
 
@@ -110,26 +110,22 @@ class TrainingStep {
         upload_(std::move(upload)),
         pager_(model.train_pager()) {}
 
-  bool sharded() const { return model_.plan().options.shape.shard_optimizer; }
+  absl::Status CreateSync(Device& device);
   bool served() const { return server_ != nullptr; }
   bool gates_alone() const { return model_.plan().options.shape.gates_alone(); }
-  // Not if steps are paged: the trace then fixes the update's step.
-  bool updates_on_arrival() const {
-    return !sync_->on_stream() && !gate_.holds() && !sharded() && !model_.plan().pages();
-  }
-  // Whether buckets are still to be finished after the iteration has been enqueued.
-  bool defers() const { return updates_on_arrival() || sharded(); }
   absl::Status Start(const Batch& batch, int64_t step, std::optional<double> learning_rate,
                      const std::function<absl::Status(StepLane&)>& enqueue);
   absl::Status Enqueue(int lane, bool update, const StepGraph::Between& between,
                        const Net::Enter& enter);
-  absl::Status Ready(int lane, int bucket, const StepGraph::Between& between,
-                     const Net::Enter& enter);
-  absl::Status EnterUpdate(int lane, int bucket, const StepGraph::Between& between,
-                           const Net::Enter& enter);
-  absl::Status Update(int lane, const StepGraph::Between& between, const Net::Enter& enter);
-  absl::Status RunUpdate(int lane, int bucket, const StepGraph::Between& between,
-                         const Net::Enter& enter);
+  // Does what a step of the net's program asks of an iteration in a lane.
+  absl::Status Do(int lane, const Net& net, int step, const Instruction& instruction,
+                  const StepGraph::Between& between);
+  absl::Status Await(int lane, int bucket);
+  absl::Status Measure(const Net& net, int step, int bucket);
+  absl::Status Begin(int lane, int bucket);
+  absl::Status Update(int lane, int step, const Instruction& instruction,
+                      const StepGraph::Between& between);
+  absl::Status Gather(int bucket, const StepGraph::Between& between);
   struct BucketViews {
     std::vector<Tensor> slots;  // `parameters` points into them
     std::vector<ParameterViews> parameters;
@@ -137,8 +133,11 @@ class TrainingStep {
   BucketViews ViewsOf(int bucket, int tile) const;
   absl::Status UpdateTile(int lane, int bucket, int tile);
   std::function<absl::Status()> HostUpdate(int lane, int bucket, int tile) const;
+  // Copies a range of a bucket's values between the parameters, where they are at a step, and where
+  // its sum comes.
+  absl::Status CopyValues(const Net& net, int bucket, ElementRange range, int step,
+                          bool to_parameters);
   absl::Status TakeValues(int bucket);
-  absl::Status StartSum(int lane, int bucket);
   absl::Status FinishSum(int bucket);
   absl::Status TakeArrived();
   absl::Status Take(int bucket);
@@ -152,7 +151,7 @@ class TrainingStep {
   ProcessGroup& communication_;
   const Net::SumStatistic sum_statistic_;
   InputUpload upload_;
-  std::unique_ptr<GradientSync> sync_;  // without buckets if there is a server
+  std::unique_ptr<GradientSync> sync_;  // null: one rank, or a server
   std::unique_ptr<ServerSync> server_;  // null: none
   std::vector<StepLane> lanes_;
   Pager* pager_;  // the last iteration's; null: nothing pages

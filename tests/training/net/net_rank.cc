@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -80,12 +81,28 @@ void NetRank::MakeBatch(DType dtype) {
             .samples = std::vector<int64_t>(static_cast<size_t>(share_.count))};
 }
 
+absl::Status NetRank::Run(bool backward, const Net::SumStatistic& sum,
+                          const BucketAction& of_bucket) {
+  const std::vector<Instruction>& program = net().plan().trace.program;
+  const auto losses = std::ranges::find(program, InstructionKind::kSeedLosses, &Instruction::kind);
+  const int middle = static_cast<int>(losses - program.begin());
+  const int end = backward ? static_cast<int>(program.size()) : middle;
+  for (int step = backward ? middle : 0; step < end; ++step) {
+    const auto [kind, of, piece] = program[step];
+    const bool action = kind == InstructionKind::kAwait || kind == InstructionKind::kMeasure ||
+                        kind == InstructionKind::kBegin;
+    if (IsOfNet(kind)) RETURN_IF_ERROR(net().RunOwn(*stream_, step, sum));
+    if (action && of_bucket) RETURN_IF_ERROR(of_bucket(of));
+  }
+  return absl::OkStatus();
+}
+
 std::vector<Metric> NetRank::Forward(const Net::SumStatistic& sum,
-                                     const Net::BucketNeeded& bucket_needed) {
+                                     const BucketAction& bucket_needed) {
   buffer_->Set({.step = 3, .first_sample = static_cast<uint64_t>(share_.first)}, {});
   EXPECT_TRUE(buffer_->Upload(*stream_).ok());
   EXPECT_TRUE(upload_->Start(/*lane=*/0, batch_, *stream_).ok());
-  const absl::Status status = net().Forward(*stream_, sum, bucket_needed);
+  const absl::Status status = Run(/*backward=*/false, sum, bucket_needed);
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(buffer_->Download(*stream_).ok());
   EXPECT_TRUE(stream_->Synchronize().ok());
@@ -95,10 +112,9 @@ std::vector<Metric> NetRank::Forward(const Net::SumStatistic& sum,
   return metrics;
 }
 
-std::vector<int> NetRank::Backward(const Net::SumStatistic& sum,
-                                   const Net::BucketReady& bucket_ready) {
+std::vector<int> NetRank::Backward(const Net::SumStatistic& sum, const BucketAction& bucket_ready) {
   std::vector<int> buckets;
-  const absl::Status status = net().Backward(*stream_, sum, [&](int bucket) {
+  const absl::Status status = Run(/*backward=*/true, sum, [&](int bucket) {
     buckets.push_back(bucket);
     // Of one rank their memory may be others' from now on.
     if (spec().shape.ranks == 1) KeepGradients(bucket);

@@ -1,6 +1,7 @@
 // net_rank.h: one rank's training net with a batch in host memory, to be run by hand.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,14 +30,15 @@ class NetRank {
   explicit NetRank(const std::string& layers, DType dtype = DType::kF64, int64_t batch = 5,
                    std::unique_ptr<Device> device = NewCpuDevice({}), int rank = 0, int ranks = 1);
 
+  using BucketAction = std::function<absl::Status(int bucket)>;
   // The local sums of losses and metrics after one forward pass.  A statistic is what the one rank
   // has of it, where nobody sums it.
   std::vector<Metric> Forward(const Net::SumStatistic& sum = LeaveStatistic,
-                              const Net::BucketNeeded& bucket_needed = nullptr);
+                              const BucketAction& bucket_needed = nullptr);
   double Loss() { return TotalLoss(Forward()); }
   // The buckets, as they were finished.
   std::vector<int> Backward(const Net::SumStatistic& sum = LeaveStatistic,
-                            const Net::BucketReady& bucket_ready = nullptr);
+                            const BucketAction& bucket_ready = nullptr);
 
   // Of the last Backward.
   const std::vector<std::byte>& GradientBytes(int parameter);
@@ -57,6 +59,8 @@ class NetRank {
   static absl::Status LeaveStatistic(Stream&, absl::string_view, Tensor) {
     return absl::OkStatus();
   }
+  // The steps of the net's program before the losses' gradients, or from there on.
+  absl::Status Run(bool backward, const Net::SumStatistic& sum, const BucketAction& of_bucket);
   void MakeBatch(DType dtype);
   void KeepGradients(int bucket);
 

@@ -21,7 +21,6 @@ struct GradientSum {
   std::vector<int> terms;
   DType dtype = DType::kF32;
   int slice = 0;  // slice of the node's backward that it follows
-  int step = -1;  // of the trace
 };
 
 // Indices into the trace's states, or -1.

@@ -7,82 +7,21 @@
 namespace gyre {
 namespace {
 
-// FLOP/s of a core, roughly.  A GPU has hundreds of times as many.  Durations of steps decide which
-// copies are hidden and where states are, but no results.
-constexpr double kFlopsPerSecond = 1e11;
-
-double SecondsOf(double flops) { return flops / kFlopsPerSecond; }
-
-// A sent bucket is summed while this many later buckets are completed.
-constexpr size_t kBucketsUnderWay = 2;
-
-class Tracer {
+class IterationStates {
  public:
-  explicit Tracer(const TraceInput& in)
-      : in_(in),
-        net_(in.net),
-        order_(in.order),
-        updates_(in.net.train && in.updates),
-        carried_(CarriedStates(in.net)) {}
+  IterationStates(const TraceInput& in, NetTrace& trace)
+      : in_(in), net_(in.net), order_(in.order), carried_(CarriedStates(in.net)), t_(trace) {}
 
-  NetTrace Run() {
-    for (const NetNode& node : net_.nodes) {
-      t_.forward_steps.emplace_back(node.spec.slices, -1);
-      t_.backward_steps.emplace_back(node.spec.slices, -1);
-    }
-    t_.recompute_steps.assign(net_.nodes.size(), -1);
-    t_.carry_steps.assign(carried_.size(), -1);
-    t_.take_steps.assign(order_.buckets.size(), -1);
-    if (net_.shape.takes(in_.updates)) to_take_ = order_.buckets.size();
+  void Run() {
     AddLastingStates(in_, t_);
     AddValues();
     AddGradientStates();
     AddRecomputed();
     AddNodeStates();
-    AddUpload();
-    for (size_t n = 0; n < net_.nodes.size(); ++n) AddForward(n);
-    if (!net_.train) t_.trace.of = "the test";
-    if (net_.train) {
-      AddLossGradients();
-      for (int n = static_cast<int>(net_.nodes.size()) - 1; n >= 0; --n) AddBackward(n);
-      while (updates_ && t_.update_steps.size() < order_.buckets.size()) {
-        t_.last_updates.push_back(AddUpdate());
-      }
-      for (size_t b = 0; updates_ && b < order_.buckets.size(); ++b) {
-        if (!Sent(b) || t_.leave_steps[b] >= 0) continue;
-        TouchBucket(AddStep(absl::StrCat("send bucket ", b), t_.leave_steps[b]), b);
-      }
-    }
-    AddReport();
-    return std::move(t_);
   }
 
  private:
   int AddState(TraceState state) { return t_.trace.Add(std::move(state)); }
-
-  // index: receives the step's number.
-  TraceStep& AddStep(std::string name, int& index) {
-    index = static_cast<int>(t_.trace.steps.size());
-    t_.trace.steps.push_back({.name = std::move(name)});
-    return t_.trace.steps.back();
-  }
-
-  static void Read(TraceStep& step, int state) { step.touches.push_back({state, true, false}); }
-  static void Write(TraceStep& step, int state) { step.touches.push_back({state, false, true}); }
-  static void Touch(TraceStep& step, int state, uint8_t access) {
-    step.touches.push_back({state, (access & kRead) != 0, (access & kWrite) != 0});
-  }
-
-  // Touches the states of the parameter's table, if it has one.  parameter: -1 if there is none.
-  void TouchTables(TraceStep& step, int parameter) {
-    for (size_t t = 0; t < in_.tables.size(); ++t) {
-      if (in_.tables[t].parameter != parameter) continue;
-      const auto& [kept, first, rows, names, values] = t_.tables[t];
-      for (const int state : {kept, first, rows, names, values}) {
-        if (state >= 0) Touch(step, state, kRead | kWrite);
-      }
-    }
-  }
 
   void AddValues() {
     const int first = static_cast<int>(t_.trace.states.size());
@@ -209,231 +148,20 @@ class Tracer {
     return -1;
   }
 
-  void AddUpload() {
-    TraceStep& step = AddStep("upload", t_.upload_step);
-    Write(step, t_.step);
-    for (const NetTrace::Ahead& ahead : t_.ahead) Touch(step, ahead.whole, kRead | kWrite);
-    for (int v = 0; v < net_.inputs; ++v) Write(step, t_.values[v]);
-    if (t_.homes_apart) {
-      for (int state : t_.carried) Write(step, state);  // from its home
-    }
-  }
-
-  void AddCarry(int n) {
-    for (size_t k = 0; k < carried_.size(); ++k) {
-      if (carried_[k].node != n) continue;
-      TraceStep& step = AddStep(absl::StrCat("carry on ", t_.trace.states[t_.carried[k]].name),
-                                t_.carry_steps[k]);
-      Read(step, t_.forward_states[n][carried_[k].from]);
-      Write(step, t_.carried[k]);
-    }
-  }
-
-  // Adds the step of one slice of a node's forward or backward.
-  TraceStep& AddSlice(const char* what, size_t n, int slice, int& index) {
-    const int slices = net_.nodes[n].spec.slices;
-    std::string name = absl::StrCat(what, net_.nodes[n].config->name());
-    if (slices > 1) absl::StrAppend(&name, ", piece ", slice, " of ", slices);
-    TraceStep& step = AddStep(std::move(name), index);
-    Read(step, t_.step_scalars);
-    return step;
-  }
-
-  static bool IsTouched(const StateSpec& state, int slice) {
-    return !state.slice || state.slice->phase == slice;
-  }
-
-  // A slice adds to the results of earlier slices.
-  static void TouchIn(int slice, TraceStep& step, int state, uint8_t access) {
-    if (access == kNone) return;
-    Touch(step, state, (access & kWrite) != 0 && slice > 0 ? kRead | kWrite : access);
-  }
-
-  void AddForward(size_t n) {
-    while (to_take_ > 0 && FirstUser(order_, to_take_ - 1) == static_cast<int>(n)) {
-      AddTake(--to_take_);
-    }
-    const NetNode& node = net_.nodes[n];
-    if (node.applied_by_producer) return;
-    for (int slice = 0; slice < node.spec.slices; ++slice) {
-      TraceStep& step = AddSlice("forward ", n, slice, t_.forward_steps[n][slice]);
-      step.seconds = SecondsOf(node.spec.forward_flops / node.spec.slices);
-      for (size_t s = 0; s < node.spec.states.size(); ++s) {
-        if (!IsTouched(node.spec.states[s], slice)) continue;
-        TouchIn(slice, step, t_.forward_states[n][s], node.spec.states[s].forward);
-      }
-      for (int output : node.outputs) TouchIn(slice, step, t_.values[output], kWrite);
-      step.repeatable = IsRepeatable(node);
-    }
-    if (!node.backward) AddCarry(static_cast<int>(n));
-  }
-
-  void AddRecompute(int n) {
-    const NetNode& node = net_.nodes[n];
-    TraceStep& step =
-        AddStep(absl::StrCat("recompute ", node.config->name()), t_.recompute_steps[n]);
-    step.seconds = SecondsOf(node.spec.forward_flops);
-    Read(step, t_.step_scalars);
-    for (size_t s = 0; s < node.spec.states.size(); ++s) {
-      const uint8_t access = node.spec.states[s].forward;
-      if (access != kNone) Touch(step, t_.recompute_states[n][s], access);
-    }
-  }
-
-  void AddLossGradients() {
-    TraceStep& step = AddStep("loss gradients", t_.loss_step);
-    Read(step, t_.loss_scale >= 0 ? t_.loss_scale : t_.step);
-    if (const int n = net_.shape.accumulate > 1 ? net_.CountingLoss() : -1; n >= 0) {
-      Read(step, t_.forward_states[n][net_.nodes[n].spec.count]);
-    }
-    for (int v = 0; v < static_cast<int>(net_.values.size()); ++v) {
-      // Without parameters above it a loss has no gradient.
-      const int gradient = t_.gradients.values[v];
-      if (gradient >= 0 && net_.IsLoss(v)) Write(step, gradient);
-    }
-  }
-
-  void AddSum(GradientSum& sum) {
-    TraceStep& step = AddStep(sum.name, sum.step);
-    for (int term : sum.terms) Read(step, term);
-    if (sum.mean >= 0) Read(step, t_.batch_mean);
-    if (sum.mean >= 0) Touch(step, sum.mean, kRead | kWrite);
-    if (sum.mean != sum.total) Write(step, sum.total);
-  }
-
-  void AddBackward(int n) {
-    const NetNode& node = net_.nodes[n];
-    if (!node.backward) return;
-    for (GradientSum& sum : t_.gradients.before[n]) AddSum(sum);
-    for (int producer : t_.recomputed_before[n]) AddRecompute(producer);
-    for (int slice = 0; slice < node.spec.slices; ++slice) {
-      AddBackwardStep(n, slice);
-      if (slice + 1 == node.spec.slices) AddCarry(n);
-      for (GradientSum& sum : t_.gradients.after[n]) {
-        if (sum.slice == slice) AddSum(sum);
-      }
-      for (size_t b = t_.ready_steps.size(); b < order_.buckets.size(); ++b) {
-        const BucketedGradient& last = order_.gradients[order_.buckets[b].last - 1];
-        if (last.node != n || last.slice != slice) break;
-        AddReady(b);
-      }
-    }
-  }
-
-  void AddBackwardStep(int n, int slice) {
-    const NetNode& node = net_.nodes[n];
-    TraceStep& step = AddSlice("backward ", n, slice, t_.backward_steps[n][slice]);
-    step.seconds = SecondsOf(node.spec.backward_flops / node.spec.slices);
-    for (size_t s = 0; s < node.spec.states.size(); ++s) {
-      const StateSpec& spec = node.spec.states[s];
-      if (!IsTouched(spec, slice)) continue;
-      TouchIn(slice, step, t_.backward_states[n][s], spec.backward);
-      const int gradient = t_.gradients.nodes[n][s];
-      if (gradient < 0 || !Assigns(node.spec, s, slice)) continue;
-      TouchTables(step, node.parameters[s]);
-      if (spec.kind == StateKind::kParameter) {
-        Write(step, gradient);
-      } else {
-        TouchIn(slice, step, gradient, spec.kind == StateKind::kOutput ? kRead : kWrite);
-      }
-    }
-  }
-
-  void AddReady(size_t b) {
-    int& ready = t_.ready_steps.emplace_back(-1);
-    int& leave = t_.leave_steps.emplace_back(-1);
-    std::vector<int>& behind = t_.updates_behind.emplace_back();
-    if (updates_ && (Sent(b) || net_.shape.ranks == 1)) {
-      const bool measures = net_.shape.ranks == 1 || net_.shape.gates_alone();
-      TraceStep& step =
-          AddStep(absl::StrCat(measures ? "measure bucket " : "send bucket ", b), ready);
-      TouchBucket(step, b);
-      for (const int state : {t_.sums, t_.scratch}) {
-        if (measures) Touch(step, state, kRead | kWrite);
-      }
-      if (!measures) leave = ready;
-    }
-    if (!updates_ || net_.shape.server) {
-      t_.update_steps.emplace_back();
-      return;
-    }
-    // A bucket that waits for the gate, or is updated in shards, comes at the end.
-    const bool held = net_.shape.gated() || net_.shape.shard_optimizer;
-    const bool sum_has_come = !in_.sent.empty() && !held && b >= kBucketsUnderWay;
-    if (UpdatesAtOnce(net_.shape) || sum_has_come) behind.push_back(AddUpdate());
-  }
-
-  // Padding between gradients is cleared, and new values travel to other ranks in these states.
-  void TouchBucket(TraceStep& step, size_t b) {
-    for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
-      Touch(step, t_.gradients.parameters[order_.gradients[g].parameter], kRead | kWrite);
-    }
-  }
-
-  // Writes all parameters.  A step's later iterations with this plan take nothing, and leave them.
-  void AddTake(size_t b) {
-    TraceStep& step = AddStep(absl::StrCat("take bucket ", b), t_.take_steps[b]);
-    if (Sent(b)) Write(step, t_.summed[b]);
-    for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
-      Touch(step, t_.parameters[order_.gradients[g].parameter],
-            net_.shape.accumulate > 2 ? kRead | kWrite : kWrite);
-    }
-  }
-
-  // Whether the bucket's update depends on nothing that only the device knows.
-  bool CanBeOnHost(size_t b) const {
-    const int first = order_.gradients[order_.buckets[b].first].parameter;
-    return UpdatesAtOnce(net_.shape) && TableOf(in_.tables, first) == nullptr;
-  }
-
-  // Adds the next bucket's update, and returns the bucket.
-  int AddUpdate() {
-    const size_t b = t_.update_steps.size();
-    t_.update_steps.emplace_back();
-    for (int tile = 0; tile < in_.slots.tiles(b); ++tile) AddUpdate(b, tile);
-    return static_cast<int>(b);
-  }
-  void AddUpdate(size_t b, int tile) {
-    const OptimizerSlots& slots = in_.slots;
-    TraceStep& step = AddStep(absl::StrCat("update bucket ", b, slots.tile_name(b, tile)),
-                              t_.update_steps[b].emplace_back());
-    Read(step, t_.step);
-    if (t_.loss_scale >= 0) Touch(step, t_.loss_scale, kRead | kWrite);
-    for (int s = 0; s < slots.arrays(b); ++s) {
-      Touch(step, t_.slots[b][s * slots.tiles(b) + tile], kRead | kWrite);
-    }
-    if (Sent(b)) Write(step, t_.summed[b]);
-    // With a sharded optimizer, any range.
-    const ElementRange range =
-        slots.tiles(b) == 1 ? ElementRange{0, order_.elements[b]} : slots.tile(b, tile);
-    if (CanBeOnHost(b)) step.host_bytes = slots.update_bytes(b, range.count());
-    const int bucket = static_cast<int>(b);
-    for (const ParameterRange& part : RangesIn(order_, in_.parameters, bucket, range)) {
-      if (!Sent(b)) Touch(step, t_.gradients.parameters[part.parameter], kRead | kWrite);
-      Touch(step, t_.parameters[part.parameter], kRead | kWrite);
-      TouchTables(step, part.parameter);
-    }
-  }
-
-  void AddReport() {
-    TraceStep& step = AddStep("report", t_.report_step);
-    Read(step, t_.step);
-    if (t_.homes_apart) {
-      for (int state : t_.carried) Read(step, state);  // to its home
-    }
-  }
-
   const TraceInput& in_;
   const NetSpec& net_;
   const GradientOrder& order_;
-  const bool updates_;
   const std::vector<CarriedState> carried_;
-  size_t to_take_ = 0;  // buckets, the first ones
-  NetTrace t_;
+  NetTrace& t_;
 };
 
 }  // namespace
 
-NetTrace TraceNet(const TraceInput& input) { return Tracer(input).Run(); }
+NetTrace TraceNet(const TraceInput& input) {
+  NetTrace trace;
+  IterationStates(input, trace).Run();
+  AddProgram(input, trace);
+  return trace;
+}
 
 }  // namespace gyre

@@ -2,12 +2,14 @@
 // pure function, from which the memory plan and the binding of tensors start.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/training/net/infer/net_spec.h"
 #include "engine/training/net/plan/gradient_sums.h"
+#include "engine/training/net/plan/instruction.h"
 #include "engine/training/net/plan/optimizer_slots.h"
 #include "memory/trace/access_trace.h"
 
@@ -66,23 +68,19 @@ struct NetTrace {
   std::vector<int> recomputed;  // by value: the state of its recomputation
   // By node: the nodes that are recomputed before its backward, which reads their outputs.
   std::vector<std::vector<int>> recomputed_before;
-  // Indices into trace.steps, which run in order, or -1.
-  std::vector<std::vector<int>> forward_steps, backward_steps;  // by node, then slice
-  std::vector<int> recompute_steps;                             // by node
-  std::vector<int> carry_steps;                                 // by CarriedStates
-  // By bucket.  The ready step follows the backward that completes it.  One rank, or a rank that
-  // gates alone, measures the bucket there.  If an update waits for nothing else, its steps come
-  // next, one for each tile.  A sent bucket leaves in its ready step, or at the end if the rank
-  // gates alone.
-  std::vector<int> ready_steps, leave_steps;
-  std::vector<std::vector<int>> update_steps;
-  // With a parameter server, by bucket, in place of updates.  A step's first iteration takes new
-  // values there, before the first layer that reads them.
-  std::vector<int> take_steps;
-  // By bucket: the buckets updated after its ready step.  Then those at the iteration's end.
-  std::vector<std::vector<int>> updates_behind;
-  std::vector<int> last_updates;
-  int upload_step = -1, loss_step = -1, report_step = -1;
+  std::vector<GradientSum> gradient_sums;
+  std::vector<Instruction> program;  // by step of the trace
+  static constexpr int kUploadStep = 0;
+  // What takes a bucket's exchange in where it has come, at kAwait, kPoll or kReceive.
+  std::optional<InstructionKind> on_arrival;
+  // By bucket: the steps at which it has an address, or -1.
+  //   leaves  its gradients are measured or sent
+  //   update  its first tile is updated
+  //   values  its new values are taken
+  struct BucketSteps {
+    int leaves = -1, update = -1, values = -1;
+  };
+  std::vector<BucketSteps> buckets;
 };
 
 struct TraceInput {
@@ -93,7 +91,7 @@ struct TraceInput {
   const GradientOrder& order;            // empty for a net that does not train
   std::span<const TouchedTable> tables;  // likewise
   const Feed& feed;
-  std::span<const int64_t> sent = {};  // as NetPlan's
+  std::span<const int64_t> sent = {};  // as NetPlan's; empty unless several ranks page
   bool updates = true;                 // false: the iteration only accumulates
 };
 
@@ -104,6 +102,8 @@ NetTrace TraceNet(const TraceInput& input);
 // parameters, optimizer slots, gradients over batches, carried rows, batches ahead, tables' states
 // and the step's block.  AddGradients adds the only other persistent ones.
 void AddLastingStates(const TraceInput& input, NetTrace& trace);
+// Its end.  Adds the steps, and what they do, to a trace that has all states.
+void AddProgram(const TraceInput& input, NetTrace& trace);
 
 // Returns OptimizerSlots::tile_elements, so that layers alone set the least device memory.  A
 // bucket has the fewest tiles, up to kMostTiles, for which an update touches no more than the

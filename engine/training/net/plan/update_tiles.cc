@@ -10,8 +10,8 @@ std::vector<int64_t> UpdateTiles(const NetTrace& trace, const OptimizerSlots& sl
                                  const GradientOrder& order, const ParameterSet& parameters,
                                  std::span<const TouchedTable> tables) {
   AccessTrace others = trace.trace;
-  for (const std::vector<int>& bucket : trace.update_steps) {
-    for (const int step : bucket) others.steps[step].touches.clear();
+  for (size_t step = 0; step < trace.program.size(); ++step) {
+    if (trace.program[step].kind == InstructionKind::kUpdate) others.steps[step].touches.clear();
   }
   const size_t largest = FindLargestStep(others).bytes;
   for (TraceStep& step : others.steps) step.touches.clear();

@@ -16,51 +16,56 @@ Net::Net(const NetPlan& plan, const NetMemory& memory)
     FindPositions();
     FindRepeats();
   }
-  for (size_t n = 0; n < plan.spec.nodes.size(); ++n) {
-    const NetNode& node = plan.spec.nodes[n];
-    Bound& bound = nodes_.emplace_back();
-    const NetTrace& trace = plan.trace;
-    for (int slice = 0; slice < node.spec.slices; ++slice) {
-      for (size_t s = 0; s < node.spec.states.size(); ++s) {
-        const StateSpec& spec = node.spec.states[s];
-        const bool touched = !spec.slice || spec.slice->phase == slice;
-        const auto view = [&](int state, bool wanted, int step) {
-          return Tensor{wanted && touched && state >= 0 ? AddressOf(state, step) : nullptr,
-                        spec.shape, spec.dtype};
-        };
-        bound.forward.push_back(view(trace.forward_states[n][s],
-                                     spec.forward != kNone && !node.applied_by_producer,
-                                     trace.forward_steps[n][slice]));
-        bound.backward.push_back(view(trace.backward_states[n][s],
-                                      node.backward && spec.backward != kNone,
-                                      trace.backward_steps[n][slice]));
-        bound.gradients.push_back(view(trace.gradients.nodes[n][s],
-                                       node.backward && Assigns(node.spec, s, slice),
-                                       trace.backward_steps[n][slice]));
-        if (slice > 0) continue;
-        bound.recompute.push_back(view(trace.recompute_states[n][s],
-                                       node.recomputed && spec.forward != kNone,
-                                       trace.recompute_steps[n]));
-      }
-    }
-    GYRE_CHECK(!node.undone_by_producer ||
-               bound.gradients[0].data == bound.gradients[node.inputs.size()].data);
+  for (int step = 0; step < static_cast<int>(plan.trace.program.size()); ++step) {
+    bound_.push_back(BindLayer(step));
   }
-  for (int b = 0; b < static_cast<int>(plan.order.buckets.size()); ++b) {
-    for (int kind = 0; !plan.paging && kind < plan.slots.arrays(b); ++kind) {
+  CheckBuckets();
+}
+
+Net::Bound Net::BindLayer(int step) const {
+  const auto [kind, n, slice] = plan_.trace.program[step];
+  const NetTrace& trace = plan_.trace;
+  const bool backward = kind == InstructionKind::kBackward;
+  Bound bound;
+  if (!backward && kind != InstructionKind::kForward && kind != InstructionKind::kForwardAgain) {
+    return bound;
+  }
+  const NetNode& node = plan_.spec.nodes[n];
+  const std::vector<int>& states = backward                            ? trace.backward_states[n]
+                                   : kind == InstructionKind::kForward ? trace.forward_states[n]
+                                                                       : trace.recompute_states[n];
+  for (size_t s = 0; s < node.spec.states.size(); ++s) {
+    const StateSpec& spec = node.spec.states[s];
+    const bool touched = !spec.slice || spec.slice->phase == slice;
+    const auto view = [&](int state, bool wanted) {
+      return Tensor{wanted && touched && state >= 0 ? AddressOf(state, step) : nullptr, spec.shape,
+                    spec.dtype};
+    };
+    bound.states.push_back(view(states[s], (backward ? spec.backward : spec.forward) != kNone));
+    if (!backward) continue;
+    bound.gradients.push_back(view(trace.gradients.nodes[n][s], Assigns(node.spec, s, slice)));
+  }
+  GYRE_CHECK(!backward || !node.undone_by_producer ||
+             bound.gradients[0].data == bound.gradients[node.inputs.size()].data);
+  return bound;
+}
+
+void Net::CheckBuckets() const {
+  for (int b = 0; b < static_cast<int>(plan_.order.buckets.size()); ++b) {
+    for (int kind = 0; !plan_.paging && kind < plan_.slots.arrays(b); ++kind) {
       const Tensor whole = slot(b, kind);
-      for (int t = 0; t < plan.slots.tiles(b); ++t) {
-        GYRE_CHECK(slot(b, kind, t).data == Slice(whole, plan.slots.tile(b, t).begin, 0).data);
+      for (int t = 0; t < plan_.slots.tiles(b); ++t) {
+        GYRE_CHECK(slot(b, kind, t).data == Slice(whole, plan_.slots.tile(b, t).begin, 0).data);
       }
     }
-    const int ready = plan.trace.ready_steps[b];
-    for (int g = plan.order.buckets[b].first; g < plan.order.buckets[b].last; ++g) {
-      const BucketedGradient& gradient = plan.order.gradients[g];
-      const int state = plan.trace.gradients.parameters[gradient.parameter];
-      // A gradient without a ready step, in an iteration without updates, has no home.
-      const TraceState& own = plan.trace.trace.states[state];
-      if (ready < 0 && own.arena == Arena::kDevice && !own.persistent) continue;
-      GYRE_CHECK(AddressOf(state, ready) == Slice(bucket(b, ready), gradient.at, 0).data);
+    const int leaves = plan_.trace.buckets[b].leaves;
+    for (int g = plan_.order.buckets[b].first; g < plan_.order.buckets[b].last; ++g) {
+      const BucketedGradient& gradient = plan_.order.gradients[g];
+      const int state = plan_.trace.gradients.parameters[gradient.parameter];
+      // In an iteration without updates it does not leave, and has no home.
+      const TraceState& own = plan_.trace.trace.states[state];
+      if (leaves < 0 && own.arena == Arena::kDevice && !own.persistent) continue;
+      GYRE_CHECK(AddressOf(state, leaves) == Slice(bucket(b, leaves), gradient.at, 0).data);
     }
   }
 }
@@ -106,24 +111,20 @@ bool Net::IsOnHost(int position) const {
 void Net::FindRepeats() {
   const std::vector<int>& order = plan_.paging->order;
   repeats_.resize(plan_.trace.trace.steps.size() + 1);
-  const auto node_of = [&](int step) {
-    const auto is_its = [&](const std::vector<int>& slices) { return slices[0] == step; };
-    const auto& forward = plan_.trace.forward_steps;
-    return static_cast<int>(std::ranges::find_if(forward, is_its) - forward.begin());
-  };
   int first = 0;  // step that has not run yet
   for (int position = 0; position < static_cast<int>(order.size()); ++position) {
     if (order[position] == first) {
       ++first;
       continue;
     }
-    Repeat& repeat = repeats_[first].emplace_back(Repeat{position, node_of(order[position]), {}});
+    Repeat& repeat =
+        repeats_[first].emplace_back(Repeat{position, plan_.trace.program[order[position]].of, {}});
     const LayerSpec& spec = plan_.spec.nodes[repeat.node].spec;
     for (size_t s = 0; s < spec.states.size(); ++s) {
       const int state = plan_.trace.forward_states[repeat.node][s];
       const bool bound = spec.states[s].forward != kNone && state >= 0;
-      repeat.states.push_back({bound ? AtPosition(state, position) : nullptr, spec.states[s].shape,
-                               spec.states[s].dtype});
+      repeat.bound.states.push_back({bound ? AtPosition(state, position) : nullptr,
+                                     spec.states[s].shape, spec.states[s].dtype});
     }
   }
 }
@@ -138,105 +139,97 @@ absl::Status Net::Begin(Stream& stream, int step, const Enter& enter) const {
   return enter(At(step));
 }
 
-absl::Status Net::Forward(Stream& stream, const SumStatistic& sum,
-                          const BucketNeeded& bucket_needed, const Enter& enter) const {
-  const GradientOrder& order = plan_.order;
-  size_t bucket = bucket_needed == nullptr ? 0 : order.buckets.size();
-  for (size_t n = 0; n < nodes_.size(); ++n) {
-    while (bucket > 0 && FirstUser(order, bucket - 1) == static_cast<int>(n)) {
-      RETURN_IF_ERROR(bucket_needed(static_cast<int>(--bucket)));
-    }
-    if (plan_.spec.nodes[n].applied_by_producer) continue;
-    for (int slice = 0; slice < plan_.spec.nodes[n].spec.slices; ++slice) {
-      RETURN_IF_ERROR(
-          RunLayer(stream, static_cast<int>(n), slice, LayerPass::kForward, sum, enter));
-    }
-    if (!plan_.spec.nodes[n].backward) RETURN_IF_ERROR(Carry(stream, static_cast<int>(n), enter));
+absl::Status Net::Run(Stream& stream, const SumStatistic& sum, const Other& other,
+                      const Enter& enter) const {
+  const std::vector<Instruction>& program = plan_.trace.program;
+  const int steps = static_cast<int>(program.size());
+  for (int step = 0; step < steps; ++step) {
+    RETURN_IF_ERROR(Begin(stream, step, enter));
+    RETURN_IF_ERROR(IsOfNet(program[step].kind) ? RunOwn(stream, step, sum)
+                                                : other(step, program[step]));
   }
-  GYRE_CHECK(bucket == 0);
-  return absl::OkStatus();
+  return enter == nullptr ? absl::OkStatus() : enter(At(steps));
 }
 
-absl::Status Net::RunLayer(Stream& stream, int n, int slice, LayerPass pass,
-                           const SumStatistic& sum, const Enter& enter) const {
-  const NetNode& node = plan_.spec.nodes[n];
-  const bool backward = pass == LayerPass::kBackward;
-  const NetTrace& trace = plan_.trace;
-  RETURN_IF_ERROR(Begin(stream,
-                        backward                      ? trace.backward_steps[n][slice]
-                        : pass == LayerPass::kForward ? trace.forward_steps[n][slice]
-                                                      : trace.recompute_steps[n],
-                        enter));
-  const auto of_slice = [&](const std::vector<Tensor>& all) {
-    const size_t count = node.spec.states.size();
-    return std::span<const Tensor>(all).subspan(static_cast<size_t>(slice) * count, count);
-  };
-  const std::span<const Tensor> states =
-      of_slice(backward                      ? nodes_[n].backward
-               : pass == LayerPass::kForward ? nodes_[n].forward
-                                             : nodes_[n].recompute);
-  const TimelineLabel label(node.config->name(), backward                      ? "backward"
-                                                 : pass == LayerPass::kForward ? "forward"
-                                                                               : "forward again");
-  const std::span<const Tensor> gradients =
-      backward ? of_slice(nodes_[n].gradients) : std::span<const Tensor>();
-  const auto run = [&](int phase) { return RunPhase(stream, n, phase, pass, states, gradients); };
+absl::Status Net::RunOwn(Stream& stream, int step, const SumStatistic& sum) const {
+  switch (plan_.trace.program[step].kind) {
+    case InstructionKind::kCarry:
+      return Carry(stream, step);
+    case InstructionKind::kSumTerms:
+      return SumTerms(stream, step);
+    case InstructionKind::kSeedLosses:
+      return SeedLosses(stream, step);
+    default:
+      return RunLayer(stream, step, sum);
+  }
+}
+
+absl::Status Net::RunLayer(Stream& stream, int step, const SumStatistic& sum) const {
+  const Instruction& instruction = plan_.trace.program[step];
+  const NetNode& node = plan_.spec.nodes[instruction.of];
+  const Bound& bound = bound_[step];
+  const bool again = instruction.kind == InstructionKind::kForwardAgain;
+  const bool backward = instruction.kind == InstructionKind::kBackward;
+  const auto run = [&](int phase) { return RunPhase(stream, instruction, phase, bound); };
   const auto sum_over_ranks = [&](size_t s) {
-    if (pass == LayerPass::kRecompute) return absl::OkStatus();  // it is kept
-    return sum(stream, absl::StrCat(node.config->name(), ".", node.spec.states[s].name), states[s]);
+    if (again) return absl::OkStatus();  // it is kept
+    return sum(stream, absl::StrCat(node.config->name(), ".", node.spec.states[s].name),
+               bound.states[s]);
   };
-  if (node.spec.slices > 1) return run(slice);
-  return backward ? RunPhases(node.spec, node.spec.backward_phases,
-                              &StateSpec::summed_after_backward, run, sum_over_ranks)
-                  : RunPhases(node.spec, node.spec.forward_phases, &StateSpec::summed_after, run,
-                              sum_over_ranks);
+  if (!backward || !node.undone_by_producer) {
+    const TimelineLabel label(node.config->name(), again      ? "forward again"
+                                                   : backward ? "backward"
+                                                              : "forward");
+    RETURN_IF_ERROR(node.spec.slices > 1 ? run(instruction.piece)
+                    : backward           ? RunPhases(node.spec, node.spec.backward_phases,
+                                                     &StateSpec::summed_after_backward, run, sum_over_ranks)
+                                         : RunPhases(node.spec, node.spec.forward_phases,
+                                                     &StateSpec::summed_after, run, sum_over_ranks));
+  }
+  return backward && instruction.piece + 1 == node.spec.slices ? KeepTouched(stream, step)
+                                                               : absl::OkStatus();
 }
 
-absl::Status Net::RunPhase(Stream& stream, int n, int phase, LayerPass pass,
-                           std::span<const Tensor> states,
-                           std::span<const Tensor> gradients) const {
-  const NetNode& node = plan_.spec.nodes[n];
+absl::Status Net::RunPhase(Stream& stream, const Instruction& instruction, int phase,
+                           const Bound& bound) const {
+  const NetNode& node = plan_.spec.nodes[instruction.of];
   const LayerContext context{.stream = stream,
-                             .states = states,
-                             .gradients = gradients,
+                             .states = bound.states,
+                             .gradients = bound.gradients,
                              .position = &step_scalars()->position,
                              .fault = &step_scalars()->fault,
-                             .layer = n,
+                             .layer = instruction.of,
                              .phase = phase,
-                             .recompute = pass == LayerPass::kRecompute};
-  return Annotate(
-      pass == LayerPass::kBackward ? node.layer->Backward(context) : node.layer->Forward(context),
-      absl::StrCat("layer ", node.config->name()));
+                             .recompute = instruction.kind == InstructionKind::kForwardAgain};
+  return Annotate(instruction.kind == InstructionKind::kBackward ? node.layer->Backward(context)
+                                                                 : node.layer->Forward(context),
+                  absl::StrCat("layer ", node.config->name()));
 }
 
 absl::Status Net::RunRepeat(Stream& stream, const Repeat& repeat) const {
   const NetNode& node = plan_.spec.nodes[repeat.node];
   const TimelineLabel label(node.config->name(), "forward again");
   for (int phase = 0; phase < node.spec.forward_phases; ++phase) {
-    RETURN_IF_ERROR(RunPhase(stream, repeat.node, phase, LayerPass::kRecompute, repeat.states,
-                             /*gradients=*/{}));
+    RETURN_IF_ERROR(
+        RunPhase(stream, {InstructionKind::kForwardAgain, repeat.node}, phase, repeat.bound));
   }
   return absl::OkStatus();
 }
 
 // Later work of the iteration does not read the old rows.
-absl::Status Net::Carry(Stream& stream, int n, const Enter& enter) const {
-  for (size_t k = 0; k < carried_.size(); ++k) {
-    if (carried_[k].node != n) continue;
-    const TimelineLabel label(plan_.spec.nodes[n].config->name(), "carry on");
-    const int step = plan_.trace.carry_steps[k];
-    RETURN_IF_ERROR(Begin(stream, step, enter));
-    const Tensor& to = nodes_[n].forward[carried_[k].to];
-    RETURN_IF_ERROR(stream.Copy(
-        to.data, AddressOf(plan_.trace.forward_states[n][carried_[k].from], step), to.bytes()));
-  }
-  return absl::OkStatus();
+absl::Status Net::Carry(Stream& stream, int step) const {
+  const int k = plan_.trace.program[step].of;
+  const auto& [n, from, to] = carried_[k];
+  const TimelineLabel label(plan_.spec.nodes[n].config->name(), "carry on");
+  return stream.Copy(AddressOf(plan_.trace.carried[k]),
+                     AddressOf(plan_.trace.forward_states[n][from], step),
+                     plan_.spec.nodes[n].spec.states[to].size_bytes());
 }
 
-absl::Status Net::KeepTouched(Stream& stream, int n) const {
+absl::Status Net::KeepTouched(Stream& stream, int step) const {
   for (const TouchedTable& of : plan_.tables) {
-    if (of.node != n) continue;
-    RETURN_IF_ERROR(KeepIndices(stream, nodes_[n].backward[of.indices], of.rows, of.batch_indices,
+    if (of.node != plan_.trace.program[step].of) continue;
+    RETURN_IF_ERROR(KeepIndices(stream, bound_[step].states[of.indices], of.rows, of.batch_indices,
                                 table(of).kept));
   }
   return absl::OkStatus();
@@ -277,17 +270,15 @@ absl::Status Net::ClearCarried(Stream& stream) const {
 
 absl::Status Net::CopyCarried(Stream& stream, int64_t batch, bool home) const {
   for (size_t k = 0; plan_.trace.homes_apart && k < carried_.size(); ++k) {
-    const Tensor& rows = nodes_[carried_[k].node].forward[carried_[k].to];
-    void* const at_home = Home(k, batch);
-    RETURN_IF_ERROR(home ? stream.Copy(at_home, rows.data, rows.bytes())
-                         : stream.Copy(rows.data, at_home, rows.bytes()));
+    const auto& [n, from, to] = carried_[k];
+    void *const rows = AddressOf(plan_.trace.carried[k]), *const at_home = Home(k, batch);
+    RETURN_IF_ERROR(stream.Copy(home ? at_home : rows, home ? rows : at_home,
+                                plan_.spec.nodes[n].spec.states[to].size_bytes()));
   }
   return absl::OkStatus();
 }
 
-absl::Status Net::SeedLosses(Stream& stream, const Enter& enter) const {
-  const int step = plan_.trace.loss_step;
-  RETURN_IF_ERROR(Begin(stream, step, enter));
+absl::Status Net::SeedLosses(Stream& stream, int step) const {
   if (plan_.spec.shape.accumulate > 1) {
     const int counting = plan_.spec.CountingLoss();
     const double* count = nullptr;
@@ -300,74 +291,34 @@ absl::Status Net::SeedLosses(Stream& stream, const Enter& enter) const {
         Weigh(stream, step_scalars(), count, plan_.spec.shape.accumulate, batch_mean()));
   }
   const double* const scale = loss_scale() ? &loss_scale()->scale : &step_scalars()->loss_scale;
-  for (size_t n = 0; n < nodes_.size(); ++n) {
+  for (size_t n = 0; n < plan_.spec.nodes.size(); ++n) {
     const NetNode& node = plan_.spec.nodes[n];
     if (node.spec.loss_output < 0 || !node.backward) continue;
     const double weight = node.spec.loss_weight / static_cast<double>(plan_.spec.shape.accumulate);
-    Tensor gradient = nodes_[n].gradients[node.spec.loss_output];
-    gradient.data = AddressOf(plan_.trace.gradients.nodes[n][node.spec.loss_output], step);
-    RETURN_IF_ERROR(FillScaled(stream, weight, scale, gradient));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums, int slice,
-                      const Enter& enter) const {
-  const TimelineLabel label("sums of gradients");
-  for (const GradientSum& sum : sums) {
-    if (sum.slice != slice) continue;
-    RETURN_IF_ERROR(Begin(stream, sum.step, enter));
-    const size_t bytes = plan_.trace.trace.states[sum.total].bytes;
-    const Shape flat({static_cast<int64_t>(bytes / SizeOf(sum.dtype))});
-    std::vector<Tensor> terms;
-    for (int term : sum.terms) terms.push_back({AddressOf(term, sum.step), flat, sum.dtype});
-    const Tensor total = {AddressOf(sum.total, sum.step), flat, sum.dtype};
-    if (sum.mean < 0) {
-      RETURN_IF_ERROR(SumOf(stream, terms, total));
-      continue;
-    }
-    const Tensor mean = {AddressOf(sum.mean, sum.step), flat, AccumulateDType(sum.dtype)};
+    const StateSpec& loss = node.spec.states[node.spec.loss_output];
+    const int gradient = plan_.trace.gradients.nodes[n][node.spec.loss_output];
     RETURN_IF_ERROR(
-        AddToMean(stream, terms, batch_mean(), mean, sum.mean == sum.total ? Tensor{} : total));
+        FillScaled(stream, weight, scale, {AddressOf(gradient, step), loss.shape, loss.dtype}));
   }
   return absl::OkStatus();
 }
 
-absl::Status Net::Backward(Stream& stream, const SumStatistic& sum, const BucketReady& bucket_ready,
-                           const Enter& enter) const {
-  RETURN_IF_ERROR(SeedLosses(stream, enter));
-  const GradientOrder& order = plan_.order;
-  size_t bucket = 0;
-  for (int n = static_cast<int>(nodes_.size()) - 1; n >= 0; --n) {
-    const NetNode& node = plan_.spec.nodes[n];
-    if (!node.backward) continue;
-    RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.before[n], /*slice=*/0, enter));
-    for (int producer : plan_.trace.recomputed_before[n]) {
-      RETURN_IF_ERROR(RunLayer(stream, producer, /*slice=*/0, LayerPass::kRecompute, sum, enter));
-    }
-    for (int slice = 0; slice < node.spec.slices; ++slice) {
-      if (!node.undone_by_producer) {
-        RETURN_IF_ERROR(RunLayer(stream, n, slice, LayerPass::kBackward, sum, enter));
-      }
-      if (slice + 1 == node.spec.slices) {
-        RETURN_IF_ERROR(KeepTouched(stream, n));
-        RETURN_IF_ERROR(Carry(stream, n, enter));
-      }
-      RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.after[n], slice, enter));
-      for (; bucket < order.buckets.size(); ++bucket) {
-        const BucketedGradient& last = order.gradients[order.buckets[bucket].last - 1];
-        if (last.node != n || last.slice != slice) break;
-        RETURN_IF_ERROR(bucket_ready(static_cast<int>(bucket)));
-      }
-    }
-  }
-  GYRE_CHECK(bucket == order.buckets.size());
-  return absl::OkStatus();
+absl::Status Net::SumTerms(Stream& stream, int step) const {
+  const TimelineLabel label("sums of gradients");
+  const GradientSum& sum = plan_.trace.gradient_sums[plan_.trace.program[step].of];
+  const size_t bytes = plan_.trace.trace.states[sum.total].bytes;
+  const Shape flat({static_cast<int64_t>(bytes / SizeOf(sum.dtype))});
+  std::vector<Tensor> terms;
+  for (int term : sum.terms) terms.push_back({AddressOf(term, step), flat, sum.dtype});
+  const Tensor total = {AddressOf(sum.total, step), flat, sum.dtype};
+  if (sum.mean < 0) return SumOf(stream, terms, total);
+  const Tensor mean = {AddressOf(sum.mean, step), flat, AccumulateDType(sum.dtype)};
+  return AddToMean(stream, terms, batch_mean(), mean, sum.mean == sum.total ? Tensor{} : total);
 }
 
 Tensor Net::input(int index) const {
   const NetValue& value = plan_.spec.values[index];
-  return {AddressOf(plan_.trace.values[index], plan_.trace.upload_step), value.shape, value.dtype};
+  return {AddressOf(plan_.trace.values[index], NetTrace::kUploadStep), value.shape, value.dtype};
 }
 
 Tensor Net::parameter(int index, const ParameterSet& set, int step) const {
@@ -397,16 +348,18 @@ Tensor Net::bucket(int index, int step) const {
 }
 
 Tensor Net::summed(int index) const {
-  const NetTrace& trace = plan_.trace;
-  const std::vector<int>& updates = trace.update_steps[index];
-  const int step = updates.empty() ? trace.take_steps[index] : updates.front();
+  const auto& [leaves, update, values] = plan_.trace.buckets[index];
+  const int step = update < 0 ? values : update;
   if (!sent(index)) return bucket(index, step);
-  return {AddressOf(trace.summed[index], step), Shape({plan_.order.elements[index]}),
+  return {AddressOf(plan_.trace.summed[index], step), Shape({plan_.order.elements[index]}),
           plan_.order.dtypes[index]};
 }
 
-absl::Status Net::ClearPadding(Stream& stream, int index) const {
-  const Tensor whole = bucket(index, plan_.trace.ready_steps[index]);
+absl::Status Net::ClearPadding(Stream& stream, int index, int step) const {
+  const int first = plan_.order.gradients[plan_.order.buckets[index].first].parameter;
+  const TraceState& at = plan_.trace.trace.states[plan_.trace.gradients.parameters[first]];
+  if (at.arena == Arena::kCommunication) return absl::OkStatus();
+  const Tensor whole = bucket(index, step);
   const auto bytes = static_cast<int64_t>(SizeOf(whole.dtype));
   int64_t end = 0;
   for (int g = plan_.order.buckets[index].first; g < plan_.order.buckets[index].last; ++g) {
@@ -480,12 +433,12 @@ void* Net::sums_scratch() const { return AddressOf(plan_.trace.scratch); }
 
 Tensor Net::whole_ahead(int lane) const {
   const int state = plan_.trace.ahead[lane].whole;
-  return {AddressOf(state, plan_.trace.upload_step),
+  return {AddressOf(state, NetTrace::kUploadStep),
           Shape({static_cast<int64_t>(plan_.trace.trace.states[state].bytes)}), DType::kU8};
 }
 
 Tensor Net::ahead(int lane, int input) const {
-  return {AddressOf(plan_.trace.ahead[lane].inputs[input], plan_.trace.upload_step),
+  return {AddressOf(plan_.trace.ahead[lane].inputs[input], NetTrace::kUploadStep),
           plan_.spec.values[input].shape, plan_.feed.type(input, plan_.spec.shape.compute)};
 }
 

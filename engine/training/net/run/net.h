@@ -1,5 +1,5 @@
-// net.h: a planned net bound to memory.  Used by one thread.  Forward and Backward enqueue the
-// layers' work on a stream, in the plan's order, and return.
+// net.h: a planned net bound to memory.  Used by one thread.  Run executes the plan's program: it
+// enqueues the work on a stream, and returns.
 #pragma once
 
 #include <functional>
@@ -31,8 +31,6 @@ class Net {
 
   // Sums a statistic in device memory over all ranks, ahead of later work on the stream.
   using SumStatistic = std::function<absl::Status(Stream&, absl::string_view label, Tensor)>;
-  // Called with each bucket, the last one first, before work that reads its parameters is enqueued.
-  using BucketNeeded = std::function<absl::Status(int bucket)>;
   // For a pager: called with each position of the plan's order, before the work there is enqueued.
   // Steps that run again have positions too.
   using Enter = std::function<absl::Status(int position)>;
@@ -42,16 +40,14 @@ class Net {
   // Whether the plan runs the step on the host.  All that it touches, but pinned states, is then in
   // pages.
   bool OnHost(int step) const { return plan_.paging && IsOnHost(At(step)); }
-  // Errors: those of the layers, with the layer's name.  Backward has the same.
-  absl::Status Forward(Stream& stream, const SumStatistic& sum,
-                       const BucketNeeded& bucket_needed = nullptr,
-                       const Enter& enter = nullptr) const;
-
-  // Called when the work that completes a bucket's gradients is on the stream.  No later work of
-  // the step reads its parameters.
-  using BucketReady = std::function<absl::Status(int bucket)>;
-  absl::Status Backward(Stream& stream, const SumStatistic& sum, const BucketReady& bucket_ready,
-                        const Enter& enter = nullptr) const;
+  // What a step of the program does that is not the net's own (IsOfNet).
+  using Other = std::function<absl::Status(int step, const Instruction&)>;
+  // Executes the plan's program.  Errors: those of the layers, with the layer's name, of `other`
+  // and of `enter`.
+  absl::Status Run(Stream& stream, const SumStatistic& sum, const Other& other,
+                   const Enter& enter = nullptr) const;
+  // Executes one step of the net's own.
+  absl::Status RunOwn(Stream& stream, int step, const SumStatistic& sum) const;
 
   // A state carried from batch to batch, and in training from step to step.  Forward, or Backward
   // if the layer takes part in it, leaves the next batch's rows.
@@ -66,9 +62,9 @@ class Net {
   static std::vector<Carried> CarriedBy(const NetPlan& plan, const Net* bound = nullptr);
   std::vector<Carried> carried() const { return CarriedBy(plan_, this); }
   absl::Status ClearCarried(Stream& stream) const;
-  // Clears the padding of a bucket in its ready step, so that sums of squares find zeros there.
-  // Precondition: one rank, or a sent bucket.
-  absl::Status ClearPadding(Stream& stream, int bucket) const;
+  // Clears the padding of a bucket at a step, so that sums of squares find zeros there.  Does
+  // nothing to one in the communication arena, whose padding stays clear.
+  absl::Status ClearPadding(Stream& stream, int bucket, int step) const;
   // Copies carried rows from their home before batch number `batch` of a step, from 0, and home
   // after it.  Does nothing unless a training step has several batches.
   absl::Status CopyCarried(Stream& stream, int64_t batch, bool home) const;
@@ -112,12 +108,11 @@ class Net {
 
  private:
   struct Bound {
-    std::vector<Tensor> forward, backward, gradients;  // by slice, then state
-    std::vector<Tensor> recompute;                     // by state
+    std::vector<Tensor> states, gradients;  // by the node's state
   };
   struct Repeat {
     int position, node;
-    std::vector<Tensor> states;
+    Bound bound;
   };
   void FindPositions();
   void FindRepeats();
@@ -125,29 +120,28 @@ class Net {
   // A state's address at a step, or at a position of the plan's order.
   std::byte* AddressOf(int state, int step = kHome) const { return AtPosition(state, At(step)); }
   std::byte* AtPosition(int state, int position) const;
-  enum class LayerPass { kForward, kBackward, kRecompute };
+  // A node's tensors at a step, with memory where the layer touches them.
+  Bound BindLayer(int step) const;
+  void CheckBuckets() const;
   // Runs the repeats that precede a step, and enters it.
   absl::Status Begin(Stream& stream, int step, const Enter& enter) const;
   absl::Status RunRepeat(Stream& stream, const Repeat& repeat) const;
-  absl::Status RunPhase(Stream& stream, int node, int phase, LayerPass pass,
-                        std::span<const Tensor> states, std::span<const Tensor> gradients) const;
-  // One slice of a layer's pass.
-  absl::Status RunLayer(Stream& stream, int node, int slice, LayerPass pass,
-                        const SumStatistic& sum, const Enter& enter) const;
-  absl::Status Carry(Stream& stream, int node, const Enter& enter) const;
-  absl::Status KeepTouched(Stream& stream, int node) const;
+  absl::Status RunPhase(Stream& stream, const Instruction& instruction, int phase,
+                        const Bound& bound) const;
+  absl::Status RunLayer(Stream& stream, int step, const SumStatistic& sum) const;
+  absl::Status Carry(Stream& stream, int step) const;
+  absl::Status KeepTouched(Stream& stream, int step) const;
   BatchMean* batch_mean() const;
   std::byte* Home(size_t carried, int64_t batch) const;
-  absl::Status Sum(Stream& stream, std::span<const GradientSum> sums, int slice,
-                   const Enter& enter) const;
-  absl::Status SeedLosses(Stream& stream, const Enter& enter) const;
+  absl::Status SumTerms(Stream& stream, int step) const;
+  absl::Status SeedLosses(Stream& stream, int step) const;
 
   const NetPlan& plan_;
   const NetMemory memory_;
   std::vector<std::vector<const Stay*>> stays_;  // by block of the paging plan, in order
   std::vector<int> at_;                          // by step: its position; empty: equal
   std::vector<std::vector<Repeat>> repeats_;     // by the step that they precede
-  std::vector<Bound> nodes_;
+  std::vector<Bound> bound_;                     // by step; of layers' alone
   const std::vector<CarriedState> carried_;
 };
 
