@@ -1,6 +1,7 @@
 #include "engine/training/onnx/opencv/opencv_dnn.h"
 
 #include <cstring>
+#include <opencv2/core/utility.hpp>
 #include <opencv2/dnn.hpp>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@ extern "C" bool gyre_opencv_dnn_forward(const char* model, size_t bytes,
                                         const char* const* outputs, size_t output_count,
                                         gyre::TakeDnnOutput* take, void* taker, char* text) {
   try {
+    cv::setNumThreads(1);  // a few samples; its workers would start and end for nothing
     cv::dnn::Net net = cv::dnn::readNetFromONNX(model, bytes);
     net.setPreferableBackend(cv::dnn::DNN_BACKEND_OPENCV);
     net.setPreferableTarget(cv::dnn::DNN_TARGET_CPU);
