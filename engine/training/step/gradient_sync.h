@@ -35,9 +35,9 @@ class GradientSync {
     const TouchedTable* table = nullptr;
     Net::TableTensors rows = {};
   };
-  // `sums` (F64, one a bucket) is device memory.  All memory outlives the result.  With halves, rank
-  // r's shard of a bucket is EqualPart(elements, ranks, r).  After an error of communication the
-  // process must end, as copies or sums may still use the memory.  Errors: those of allocation.
+  // `sums` (F64, one a bucket) is device memory.  All memory outlives the result.  With halves,
+  // rank r's shard of a bucket is EqualPart(elements, ranks, r).  After an error of communication
+  // the process must end, as copies or sums may still use the memory.  Errors: those of allocation.
   static absl::StatusOr<std::unique_ptr<GradientSync>> Create(
       Device& device, ProcessGroup& communication, const std::vector<SyncedBucket>& buckets,
       Tensor sums, Halves halves = Halves::kNone);
