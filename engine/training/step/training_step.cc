@@ -241,7 +241,7 @@ absl::Status TrainingStep::Do(int lane, const Net& net, int step, const Instruct
     case InstructionKind::kUpdate:
       return Update(lane, step, instruction, between);
     case InstructionKind::kGather:
-      return Gather(b, between);
+      return Gather(step, b, between);
     case InstructionKind::kReceive:
       return between([this, b] { return Take(b); });
     case InstructionKind::kTakeValues:
@@ -292,18 +292,18 @@ absl::Status TrainingStep::Update(int lane, int step, const Instruction& instruc
   const auto [kind, bucket, tile] = instruction;
   const Net& net = model_.train();
   if (tile >= net.tiles(bucket)) return absl::OkStatus();  // nothing pages: the first did all
-  if (!net.OnHost(step)) return UpdateTile(lane, bucket, tile);
-  return between([this, lane, bucket, tile, position = net.At(step)] {
+  if (!net.OnHost(step)) return UpdateTile(lane, step, bucket, tile);
+  return between([this, lane, step, bucket, tile, position = net.At(step)] {
     const TimelineLabel label("update");
-    return model_.train_pager()->RunOnHost(position, HostUpdate(lane, bucket, tile));
+    return model_.train_pager()->RunOnHost(position, HostUpdate(lane, step, bucket, tile));
   });
 }
 
-absl::Status TrainingStep::Gather(int bucket, const StepGraph::Between& between) {
+absl::Status TrainingStep::Gather(int step, int bucket, const StepGraph::Between& between) {
   const Net& net = model_.train();
   if (!model_.one_copy()) {
-    RETURN_IF_ERROR(CopyValues(net, bucket, UpdatedShard(net.plan(), bucket),
-                               net.plan().trace.buckets[bucket].update, /*to_parameters=*/false));
+    RETURN_IF_ERROR(
+        CopyValues(net, bucket, UpdatedShard(net.plan(), bucket), step, /*to_parameters=*/false));
   }
   return between([this, bucket] { return sync_->StartGather(bucket, stream_); });
 }
@@ -336,14 +336,12 @@ absl::Status TrainingStep::Take(int bucket) {
   return lane.arrivals[bucket]->Run();
 }
 
-TrainingStep::BucketViews TrainingStep::ViewsOf(int bucket, int tile) const {
+TrainingStep::BucketViews TrainingStep::ViewsOf(int step, int bucket, int tile) const {
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
   const ElementRange own = UpdatedShard(net.plan(), bucket), of_own = net.tile(bucket, tile);
   const ElementRange part = {own.begin + of_own.begin, std::min(own.end, own.begin + of_own.end)};
   const std::vector<ParameterRange> ranges = RangesIn(net.plan().order, parameters, bucket, part);
-  const int first = net.plan().trace.buckets[bucket].update;
-  const int step = first < 0 ? Net::kHome : first + tile;
   const int kinds = net.plan().slots.kinds();
   const Tensor gradients = net.sent(bucket) ? net.summed(bucket) : net.bucket(bucket, step);
   BucketViews all;
@@ -375,24 +373,26 @@ TrainingStep::BucketViews TrainingStep::ViewsOf(int bucket, int tile) const {
   return all;
 }
 
-absl::Status TrainingStep::UpdateTile(int lane, int bucket, int tile) {
+absl::Status TrainingStep::UpdateTile(int lane, int step, int bucket, int tile) {
   const TimelineLabel label("update");
   if (model_.train().sent(bucket)) {
     RETURN_IF_ERROR(sync_->Bring(bucket, /*gathered=*/false, stream_));
   }
-  const BucketViews all = ViewsOf(bucket, tile);
+  const BucketViews all = ViewsOf(step, bucket, tile);
   return optimizer_.Update(stream_, &model_.train().step_scalars()->updates[lane], all.parameters);
 }
 
 // The result may run when the lane already has the next iteration's scalars, and after `this` is
 // gone.
-std::function<absl::Status()> TrainingStep::HostUpdate(int lane, int bucket, int tile) const {
-  return [&optimizer = optimizer_, host = host_, scalars = updates_[lane],
-          all = std::make_shared<const BucketViews>(ViewsOf(bucket, tile))]() -> absl::Status {
-    // Made here, as a stream belongs to one thread.
-    ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, host->NewStream());
-    return optimizer.Update(*stream, &scalars, all->parameters);
-  };
+std::function<absl::Status()> TrainingStep::HostUpdate(int lane, int step, int bucket,
+                                                       int tile) const {
+  return
+      [&optimizer = optimizer_, host = host_, scalars = updates_[lane],
+       all = std::make_shared<const BucketViews>(ViewsOf(step, bucket, tile))]() -> absl::Status {
+        // Made here, as a stream belongs to one thread.
+        ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, host->NewStream());
+        return optimizer.Update(*stream, &scalars, all->parameters);
+      };
 }
 
 absl::Status TrainingStep::CopyValues(const Net& net, int bucket, ElementRange range, int step,

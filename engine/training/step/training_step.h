@@ -125,14 +125,14 @@ class TrainingStep {
   absl::Status Begin(int lane, int bucket);
   absl::Status Update(int lane, int step, const Instruction& instruction,
                       const StepGraph::Between& between);
-  absl::Status Gather(int bucket, const StepGraph::Between& between);
+  absl::Status Gather(int step, int bucket, const StepGraph::Between& between);
   struct BucketViews {
     std::vector<Tensor> slots;  // `parameters` points into them
     std::vector<ParameterViews> parameters;
   };
-  BucketViews ViewsOf(int bucket, int tile) const;
-  absl::Status UpdateTile(int lane, int bucket, int tile);
-  std::function<absl::Status()> HostUpdate(int lane, int bucket, int tile) const;
+  BucketViews ViewsOf(int step, int bucket, int tile) const;
+  absl::Status UpdateTile(int lane, int step, int bucket, int tile);
+  std::function<absl::Status()> HostUpdate(int lane, int step, int bucket, int tile) const;
   // Copies a range of a bucket's values between the parameters, where they are at a step, and where
   // its sum comes.
   absl::Status CopyValues(const Net& net, int bucket, ElementRange range, int step,

@@ -1,6 +1,6 @@
 // instruction.h: what an iteration does, step by step.  The trace says what each step touches, and
 // the program what it does: NetTrace::program[i] is trace.steps[i].  The planner alone knows modes,
-// such as a sharded optimizer: it emits other operations.  One loop executes them (Net::Run).
+// such as a sharded optimizer: it emits other instructions.  One loop executes them (Net::Run).
 #pragma once
 
 #include <cstdint>

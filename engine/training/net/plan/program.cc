@@ -68,7 +68,7 @@ class Program {
     }
   }
 
-  bool Sent(size_t b) const { return !in_.sent.empty() && in_.sent[b] > 0; }
+  bool Sent(size_t b) const { return t_.summed[b] >= 0; }
 
   void AddUpload() {
     TraceStep& step = AddStep("upload", InstructionKind::kUpload);
