@@ -218,7 +218,7 @@ absl::Status Trainer::BadStatus() const {
 absl::Status Trainer::Serve(InFlight iteration) {
   RETURN_IF_ERROR(training_step_->BeginServing(iteration.step - 1));
   if (iteration.learning_rate && !training_step_->diverged()) {
-    iteration.served = training_step_->StartServing(iteration.step - 1);
+    iteration.served = training_step_->StartServing();
     if (!iteration.served.ok() && !training_step_->diverged()) return iteration.served;
   }
   in_flight_.push_back(std::move(iteration));

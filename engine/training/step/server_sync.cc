@@ -87,16 +87,14 @@ class ServerSync::Update final : public TableUpdate {
   const int bucket_;
   UpdateScalars* const scalars_;
   const std::span<int64_t> dropped_;
-  mutable std::vector<int64_t> applied_;  // by chunk: updates, since Begin
+  mutable std::vector<int64_t> applied_;  // by chunk: updates, since Start
 };
 
-absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& model,
-                                                               const Optimizer& optimizer,
-                                                               LearningRate learning_rate,
-                                                               Device& device, Stream& compute,
-                                                               ProcessGroup& communication) {
+absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(
+    const Model& model, const Optimizer& optimizer, RateOfStep learning_rate, Device& device,
+    Stream& compute, ProcessGroup& communication, TakeIn take_in) {
   std::unique_ptr<ServerSync> sync(
-      new ServerSync(model, optimizer, std::move(learning_rate), compute));
+      new ServerSync(model, optimizer, std::move(learning_rate), compute, std::move(take_in)));
   const Net& net = model.train();
   const RunShape& shape = model.plan().options.shape;
   const RunShape::Server& mode = *shape.server;
@@ -159,12 +157,13 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
   return sync;
 }
 
-ServerSync::ServerSync(const Model& model, const Optimizer& optimizer, LearningRate learning_rate,
-                       Stream& compute)
+ServerSync::ServerSync(const Model& model, const Optimizer& optimizer, RateOfStep learning_rate,
+                       Stream& compute, TakeIn take_in)
     : model_(model),
       optimizer_(optimizer),
       learning_rate_(std::move(learning_rate)),
-      compute_(compute) {}
+      compute_(compute),
+      take_in_(std::move(take_in)) {}
 
 ServerSync::~ServerSync() = default;
 
@@ -173,7 +172,7 @@ void ServerSync::SetLossScale(const LossScaleState& state) {
   if (owners_gate_) owners_gate_->SetLossScale(state);
 }
 
-absl::Status ServerSync::Begin(int64_t step) {
+absl::Status ServerSync::Start(int64_t step) {
   if (begun_) return absl::OkStatus();
   first_step_ = step;
   const Net& net = model_.train();
@@ -206,23 +205,22 @@ absl::Status ServerSync::CopySlots(bool to_server) {
   return absl::OkStatus();
 }
 
-absl::Status ServerSync::Take(int bucket, const std::function<absl::Status()>& use) {
+absl::Status ServerSync::Await(int bucket) {
   if (taken_[bucket] > server_->clock()) return absl::OkStatus();
   ++taken_[bucket];
   RETURN_IF_ERROR(server_->Read(reads_[bucket]));
-  RETURN_IF_ERROR(use());
+  RETURN_IF_ERROR(take_in_(bucket, /*squares=*/0));
   RETURN_IF_ERROR(server_->PostRead(reads_[bucket]));
   return server_->PreUpdate(pushes_[bucket]);
 }
 
-absl::StatusOr<int64_t> ServerSync::Serve(int64_t step) {
-  RETURN_IF_ERROR(Begin(step));
-  if (owners_gate_) {
-    RETURN_IF_ERROR(PassGate());
-    if (owners_gate_->diverged()) return owners_gate_->report().bad_bucket;
-  }
-  RETURN_IF_ERROR(server_->Clock());
-  return -1;
+absl::Status ServerSync::UploadNorms() {
+  const Tensor sums = model_.train().sums();
+  return compute_.Copy(sums.data, owners_gate_->sums(), sums.bytes());
+}
+
+int64_t ServerSync::bad_bucket() const {
+  return owners_gate_ && owners_gate_->diverged() ? owners_gate_->report().bad_bucket : -1;
 }
 
 absl::Status ServerSync::Settle() {

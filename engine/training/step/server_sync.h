@@ -21,78 +21,55 @@
 // A step ends when all ranks' gradients are sent.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "distributed/parameter_server/parameter_server.h"
-#include "engine/training/model/model.h"
-#include "engine/training/optimizers/optimizer.h"
+#include "engine/training/step/bucket_exchange.h"
 #include "engine/training/step/server_gate.h"
 
 namespace gyre {
 
-class ServerSync {
+class ServerSync final : public BucketExchange {
  public:
-  // The learning rate of a step.  Another rank's step may be ahead of this rank's.
-  using LearningRate = std::function<double(int64_t step)>;
-
   // All arguments outlive the result.  Errors: those of allocation.
   // Precondition: the model's shape has a server, and no table is lazy.
-  static absl::StatusOr<std::unique_ptr<ServerSync>> Create(const Model& model,
-                                                            const Optimizer& optimizer,
-                                                            LearningRate learning_rate,
-                                                            Device& device, Stream& compute,
-                                                            ProcessGroup& communication);
-  ~ServerSync();
+  static absl::StatusOr<std::unique_ptr<ServerSync>> Create(
+      const Model& model, const Optimizer& optimizer, RateOfStep learning_rate, Device& device,
+      Stream& compute, ProcessGroup& communication, TakeIn take_in);
+  ~ServerSync() override;
 
-  // The functions below return the errors of ranks.
-  //
-  // Called before each step.  The first call lets owners start from the ranks' parameters, and
-  // `step` is its step's number.  It blocks.  Later calls do nothing.
-  absl::Status Begin(int64_t step);
-
-  // Blocks until the bucket's new values have arrived, then calls `use`, which enqueues their
-  // consumer.  Later work on the compute stream finds them in the bucket's memory.  A second call
-  // in a step does nothing.
-  absl::Status Take(int bucket, const std::function<absl::Status()>& use);
-  // Sends the bucket's gradients, which are on the compute stream.
-  absl::Status Push(int bucket) { return server_->Update(pushes_[bucket]); }
-  // The owners decide together.  In bsp, with a gate.  Then copies of owners_sums() find the sums
-  // of squares of all buckets.
-  absl::Status PassGate() { return owners_gate_->Pass(first_step_ + server_->clock()); }
-  const double* owners_sums() const { return owners_gate_->sums(); }
-  // Ends a step, after all its buckets were sent.
-  absl::Status Clock() { return server_->Clock(); }
-  // Does the whole of a step on a rank that runs no batch.  Returns the first bucket with a
-  // gradient that is not finite, if no smaller loss scale helps, or else -1.
-  absl::StatusOr<int64_t> Serve(int64_t step);
-  // Sets a dynamic loss scale where a run resumes, before Begin.
-  void SetLossScale(const LossScaleState& state);
-
-  // The next three do nothing before Begin.
-  //
-  // Blocks until every owner has applied the step, then gives all parameters to all ranks.
-  // Precondition: all ranks have ended the same step.
-  absl::Status Settle();
-  // Ends the server.  Precondition: settled.
-  absl::Status Stop() { return begun_ ? server_->Stop() : absl::OkStatus(); }
-  // Ends the server if all ranks found that nothing can follow, some a step later than others.
-  absl::Status Abandon() { return begun_ ? server_->Abandon() : absl::OkStatus(); }
+  // The first call lets owners start from the ranks' parameters, and `step` is its step's number.
+  // It blocks.  Later calls do nothing.
+  absl::Status Start(int64_t step) override;
+  absl::Status Begin(int bucket) override { return server_->Update(pushes_[bucket]); }
+  // Later work on the compute stream finds the new values in the bucket's memory.  A second call in
+  // a step does nothing.
+  absl::Status Await(int bucket) override;
+  absl::Status AddNorms() override { return owners_gate_->Pass(first_step_ + server_->clock()); }
+  absl::Status UploadNorms() override;
+  absl::Status Clock() override { return server_->Clock(); }
+  int64_t bad_bucket() const override;
+  void SetLossScale(const LossScaleState& state) override;
+  // These do nothing before Start.
+  absl::Status Settle() override;
+  absl::Status Stop() override { return begun_ ? server_->Stop() : absl::OkStatus(); }
+  absl::Status Abandon() override { return begun_ ? server_->Abandon() : absl::OkStatus(); }
 
  private:
   class Update;
 
-  ServerSync(const Model& model, const Optimizer& optimizer, LearningRate learning_rate,
-             Stream& compute);
+  ServerSync(const Model& model, const Optimizer& optimizer, RateOfStep learning_rate,
+             Stream& compute, TakeIn take_in);
 
   // Enqueues copies of this rank's optimizer state between the model and a server in host memory.
   absl::Status CopySlots(bool to_server);
 
   const Model& model_;
   const Optimizer& optimizer_;
-  const LearningRate learning_rate_;
+  const RateOfStep learning_rate_;
   Stream& compute_;
+  const TakeIn take_in_;
   int64_t first_step_ = 0, skipped_ = 0;  // skipped: steps before first_step_
   std::unique_ptr<Device> host_;          // null unless the server is in host memory
   std::unique_ptr<Stream> host_stream_;   // of host_

@@ -11,31 +11,10 @@
 #include "engine/training/step/enter_steps.h"
 
 namespace gyre {
-namespace {
-
-// A longer list of names tells the reader of an error no more.
-constexpr size_t kLongestNames = 60;
-
-std::vector<std::string> ParametersOf(const Model& model, const GradientBucket& bucket) {
-  std::vector<std::string> names;
-  for (int g = bucket.first; g < bucket.last; ++g) {
-    const int parameter = model.train().plan().order.gradients[g].parameter;
-    names.push_back(model.plan().parameters.all()[parameter].name());
-  }
-  return names;
-}
-
-std::string Short(const std::vector<std::string>& names) {
-  std::string all = absl::StrJoin(names, ", ");
-  if (all.size() <= kLongestNames || names.size() < 3) return all;
-  return absl::StrCat(names.front(), " to ", names.back(), ", ", names.size(), " in all");
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     const Model& model, const Optimizer& optimizer, Device& device, Stream& stream,
-    ProcessGroup& communication, bool replay, const ServerSync::LearningRate& learning_rate) {
+    ProcessGroup& communication, bool replay, const RateOfStep& learning_rate) {
   const Net& net = model.train();
   const LossScale& loss_scale = net.plan().spec.shape.loss_scale;
   const UpdateGate gate = {.clip_norm = net.plan().spec.shape.clip_norm,
@@ -45,14 +24,12 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
   ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
   std::unique_ptr<TrainingStep> step(
       new TrainingStep(model, optimizer, gate, device, stream, communication, std::move(upload)));
+  ASSIGN_OR_RETURN(step->exchange_,
+                   NewExchange(model, optimizer, learning_rate, device, stream, communication,
+                               [self = step.get()](int bucket, double squares) {
+                                 return self->TakeIn(bucket, squares);
+                               }));
   RETURN_IF_ERROR(step->SetLossScale({.scale = loss_scale.initial}));
-  if (net.plan().spec.shape.server) {
-    ASSIGN_OR_RETURN(step->server_, ServerSync::Create(model, optimizer, learning_rate, device,
-                                                       stream, communication));
-  }
-  if (communication.size() > 1 && !step->served()) {
-    RETURN_IF_ERROR(step->CreateSync(device));
-  }
   for (int index = 0; index < kMostStepsInFlight; ++index) {
     ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
     StepLane& lane = step->lanes_.emplace_back(StepLane{
@@ -83,30 +60,10 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
   return step;
 }
 
-absl::Status TrainingStep::CreateSync(Device& device) {
-  const Net& net = model_.train();
-  std::vector<GradientSync::SyncedBucket> buckets;
-  for (int b = 0; b < static_cast<int>(net.plan().order.buckets.size()); ++b) {
-    const TouchedTable* const table = TableOf(net.plan(), b);
-    buckets.push_back({.gradients = net.bucket(b, net.plan().trace.buckets[b].leaves),
-                       .summed = net.sent(b) ? net.summed(b) : Tensor{},
-                       .parameters = Short(ParametersOf(model_, net.plan().order.buckets[b])),
-                       .table = table,
-                       .rows = table != nullptr ? net.table(*table) : Net::TableTensors{}});
-  }
-  const bool halves = model_.plan().options.shape.shard_optimizer;
-  ASSIGN_OR_RETURN(sync_,
-                   GradientSync::Create(device, communication_, buckets, net.sums(),
-                                        !halves             ? GradientSync::Halves::kNone
-                                        : model_.one_copy() ? GradientSync::Halves::kOneCopy
-                                                            : GradientSync::Halves::kGather));
-  return absl::OkStatus();
-}
-
 absl::Status TrainingStep::SetLossScale(const LossScaleState& state) {
   GYRE_CHECK(in_flight_ == 0);
   loss_scale_ = state;
-  if (served()) server_->SetLossScale(state);
+  exchange_->SetLossScale(state);
   return gate_.loss_scale ? gyre::SetLossScale(stream_, state, gate_.loss_scale) : absl::OkStatus();
 }
 
@@ -139,10 +96,14 @@ absl::StatusOr<std::vector<double>> TrainingStep::StartTimed(const Batch& batch,
   return seconds;
 }
 
-absl::Status TrainingStep::StartServing(int64_t step) {
-  ASSIGN_OR_RETURN(const int64_t bad_bucket, server_->Serve(step));
-  diverged_ = bad_bucket >= 0;
-  return diverged_ ? NotFinite(bad_bucket) : absl::OkStatus();
+absl::Status TrainingStep::StartServing() {
+  for (const Instruction& instruction : model_.train().plan().trace.program) {
+    if (instruction.kind == InstructionKind::kAddNorms) RETURN_IF_ERROR(exchange_->AddNorms());
+    if (instruction.kind == InstructionKind::kClock) RETURN_IF_ERROR(exchange_->Clock());
+    diverged_ = exchange_->bad_bucket() >= 0;
+    if (diverged_) return NotFinite(exchange_->bad_bucket());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
@@ -154,7 +115,7 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   const auto number = static_cast<uint64_t>(step);
   // The gate knows a dynamic scale.
   const double loss_scale = model_.plan().options.shape.loss_scale.initial;
-  if (served()) RETURN_IF_ERROR(server_->Begin(step));
+  RETURN_IF_ERROR(exchange_->Start(step));
   updates_[next_] = {.learning_rate = learning_rate.value_or(0), .gradient_scale = 1 / loss_scale};
   optimizer_.Prepare(number, updates_[next_]);
   lane.buffer.Set({number, static_cast<uint64_t>(batch.first_position)}, updates_, loss_scale,
@@ -186,9 +147,7 @@ absl::StatusOr<Tensor> TrainingStep::Finish() {
   RETURN_IF_ERROR(lane.done->Synchronize());
   // A bad label explains a bad gradient, so it is looked at first.
   RETURN_IF_ERROR(Annotate(lane.buffer.CheckFault(lane.batch), "training data"));
-  for (int b = sync_ ? sync_->buckets() - 1 : -1; summing_ == index && b >= 0; --b) {
-    RETURN_IF_ERROR(FinishSum(b));
-  }
+  if (summing_ == index) RETURN_IF_ERROR(exchange_->TakeSums());
   const GradientReport& found = lane.buffer.gradients();
   const int64_t bad_bucket = lane.bad_bucket.value_or(found.bad_bucket);
   skipped_ = bad_bucket >= 0 && gate_.loss_scale && found.loss_scale.scale >= kLeastLossScale;
@@ -226,48 +185,43 @@ absl::Status TrainingStep::Do(int lane, const Net& net, int step, const Instruct
       RETURN_IF_ERROR(buffer.Upload(stream_));
       return upload_.Deliver(lane, stream_, net);
     case InstructionKind::kAwait:
-      return between([this, lane, b] { return Await(lane, b); });
+      return between([this, b] { return exchange_->Await(b); });
     case InstructionKind::kMeasure:
       return Measure(net, step, b);
     case InstructionKind::kScale:
       return ScaleOrSpoil(stream_, net.bucket(b, step), &block->updates[lane], &block->gradients);
     case InstructionKind::kBegin:
       RETURN_IF_ERROR(net.ClearPadding(stream_, b, step));
-      return between([this, lane, b] { return Begin(lane, b); });
+      return between([this, lane, b] {
+        summing_ = lane;
+        return exchange_->Begin(b);
+      });
     case InstructionKind::kPoll:
-      return between([this] { return TakeArrived(); });
+      return between([this] { return exchange_->Poll(); });
     case InstructionKind::kFinish:
-      return between([this, b] { return sync_->Finish(b, stream_).status(); });
+      return between([this, b] { return exchange_->Finish(b); });
     case InstructionKind::kUpdate:
       return Update(lane, step, instruction, between);
     case InstructionKind::kGather:
       return Gather(step, b, between);
     case InstructionKind::kReceive:
-      return between([this, b] { return Take(b); });
+      return between([this, b] { return exchange_->Receive(b); });
     case InstructionKind::kTakeValues:
       return TakeValues(b);
     case InstructionKind::kAddNorms:
-      return between([this] { return sync_->AddSumsOfShards(); });
-    case InstructionKind::kOwnersGate:
-      RETURN_IF_ERROR(between([this] { return server_->PassGate(); }));
-      return stream_.Copy(sums.data, server_->owners_sums(), sums.bytes());
+      return between([this] { return exchange_->AddNorms(); });
     case InstructionKind::kUploadNorms:
-      return sync_->UploadSums(stream_);
+      return exchange_->UploadNorms();
     case InstructionKind::kGate:
       return PassGate(stream_, gate_, sums.as<double>(), static_cast<int>(sums.elements()),
                       &block->updates[lane], block);
     case InstructionKind::kClock:
-      return between([this] { return server_->Clock(); });
+      return between([this] { return exchange_->Clock(); });
     case InstructionKind::kReport:
       return buffer.Download(stream_);
     default:
       return absl::InternalError("the instruction is a net's");
   }
-}
-
-absl::Status TrainingStep::Await(int lane, int bucket) {
-  if (!served()) return FinishSum(bucket);
-  return server_->Take(bucket, [&] { return lanes_[lane].arrivals[bucket]->Run(); });
 }
 
 absl::Status TrainingStep::Measure(const Net& net, int step, int bucket) {
@@ -279,12 +233,6 @@ absl::Status TrainingStep::Measure(const Net& net, int step, int bucket) {
   }
   return SumSquares(stream_, net.bucket(bucket, step), net.sums_scratch(),
                     net.sums().as<double>() + bucket);
-}
-
-absl::Status TrainingStep::Begin(int lane, int bucket) {
-  if (served()) return server_->Push(bucket);
-  summing_ = lane;
-  return sync_->Start(bucket, stream_);
 }
 
 absl::Status TrainingStep::Update(int lane, int step, const Instruction& instruction,
@@ -305,32 +253,10 @@ absl::Status TrainingStep::Gather(int step, int bucket, const StepGraph::Between
     RETURN_IF_ERROR(
         CopyValues(net, bucket, UpdatedShard(net.plan(), bucket), step, /*to_parameters=*/false));
   }
-  return between([this, bucket] { return sync_->StartGather(bucket, stream_); });
+  return between([this, bucket] { return exchange_->Gather(bucket); });
 }
 
-// Finishes a bucket in progress, and those that arrive earlier, lest their updates wait.
-absl::Status TrainingStep::FinishSum(int bucket) {
-  for (int64_t seen = -1; sync_->under_way(bucket);) {
-    ASSIGN_OR_RETURN(seen, communication_.WaitForMore(seen));
-    RETURN_IF_ERROR(TakeArrived());
-  }
-  return absl::OkStatus();
-}
-
-absl::Status TrainingStep::TakeArrived() {
-  for (int b = sync_->buckets() - 1; b >= 0; --b) {
-    if (!sync_->under_way(b)) continue;
-    ASSIGN_OR_RETURN(const bool arrived, sync_->Arrived(b));
-    if (arrived) RETURN_IF_ERROR(Take(b));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status TrainingStep::Take(int bucket) {
-  ASSIGN_OR_RETURN(const double squares, sync_->Finish(bucket, stream_));
-  if (model_.train().sent(bucket)) {
-    RETURN_IF_ERROR(sync_->Bring(bucket, /*gathered=*/true, stream_));
-  }
+absl::Status TrainingStep::TakeIn(int bucket, double squares) {
   StepLane& lane = lanes_[summing_];
   if (!std::isfinite(squares)) lane.bad_bucket = std::min(bucket, lane.bad_bucket.value_or(bucket));
   return lane.arrivals[bucket]->Run();
@@ -375,9 +301,7 @@ TrainingStep::BucketViews TrainingStep::ViewsOf(int step, int bucket, int tile) 
 
 absl::Status TrainingStep::UpdateTile(int lane, int step, int bucket, int tile) {
   const TimelineLabel label("update");
-  if (model_.train().sent(bucket)) {
-    RETURN_IF_ERROR(sync_->Bring(bucket, /*gathered=*/false, stream_));
-  }
+  RETURN_IF_ERROR(exchange_->Bring(bucket));
   const BucketViews all = ViewsOf(step, bucket, tile);
   return optimizer_.Update(stream_, &model_.train().step_scalars()->updates[lane], all.parameters);
 }
@@ -410,18 +334,19 @@ absl::Status TrainingStep::CopyValues(const Net& net, int bucket, ElementRange r
 
 absl::Status TrainingStep::TakeValues(int bucket) {
   if (model_.one_copy()) return absl::OkStatus();
-  const Net& net = served() ? model_.taking() : model_.train();
+  const bool in_update = model_.train().plan().trace.buckets[bucket].values >= 0;
+  const Net& net = in_update ? model_.train() : model_.taking();
   const int step = net.plan().trace.buckets[bucket].values;
-  // With a server, the worker's values of its own shard are older, too.
-  const ElementRange own = served() ? ElementRange{} : UpdatedShard(net.plan(), bucket);
+  const ElementRange own = exchange_->updated(bucket);
   RETURN_IF_ERROR(CopyValues(net, bucket, {0, own.begin}, step, /*to_parameters=*/true));
   return CopyValues(net, bucket, {own.end, net.plan().order.elements[bucket]}, step,
                     /*to_parameters=*/true);
 }
 
 absl::Status TrainingStep::NotFinite(int64_t bucket) const {
-  const GradientBucket& gradients = model_.train().plan().order.buckets[bucket];
-  const std::string names = absl::StrJoin(ParametersOf(model_, gradients), ", ");
+  const std::string names = absl::StrJoin(
+      NamesIn(model_.train().plan().order, model_.plan().parameters, static_cast<int>(bucket)),
+      ", ");
   // Squares of F32 do not overflow the double that adds them.
   const bool may_be_large = model_.plan().options.shape.compute == DType::kF64;
   const bool scaled = !gate_.loss_scale && model_.plan().options.shape.loss_scale.initial > 1;

@@ -20,10 +20,9 @@
 #include <optional>
 
 #include "engine/training/optimizers/optimizer.h"
+#include "engine/training/step/bucket_exchange.h"
 #include "engine/training/step/evaluation.h"
-#include "engine/training/step/gradient_sync.h"
 #include "engine/training/step/input_upload.h"
-#include "engine/training/step/server_sync.h"
 #include "engine/training/step/step_buffer.h"
 #include "engine/training/step/step_graph.h"
 #include "engine/training/step/update_gate.h"
@@ -39,8 +38,7 @@ class TrainingStep {
   // `learning_rate`.  All arguments outlive the result.  Errors: those of allocation.
   static absl::StatusOr<std::unique_ptr<TrainingStep>> Create(
       const Model& model, const Optimizer& optimizer, Device& device, Stream& stream,
-      ProcessGroup& communication, bool replay = true,
-      const ServerSync::LearningRate& learning_rate = nullptr);
+      ProcessGroup& communication, bool replay = true, const RateOfStep& learning_rate = nullptr);
   ~TrainingStep() { (void)stream_.Synchronize(); }  // steps in flight touch its memory
 
   // Sets a dynamic loss scale where a run resumes.  Precondition: nothing is in flight.
@@ -61,15 +59,13 @@ class TrainingStep {
   // Replace Start on a rank of a parameter server that runs no batch: the first for each iteration,
   // before the second, for one that updates.
   // Errors: those of ranks, and Internal for a gradient that is not finite, as Finish's.
-  absl::Status BeginServing(int64_t step) { return server_->Begin(step); }
-  absl::Status StartServing(int64_t step);
+  absl::Status BeginServing(int64_t step) { return exchange_->Start(step); }
+  absl::Status StartServing();
   int in_flight() const { return in_flight_; }
-  // Both are for a parameter server, after the same step on all ranks, with nothing in flight.
-  // Settle gives all ranks all parameters' values.  Stop ends the server.  Errors: those of ranks.
-  absl::Status Settle() { return server_ ? server_->Settle() : absl::OkStatus(); }
-  absl::Status Stop() { return server_ ? server_->Stop() : absl::OkStatus(); }
-  // Replaces Settle and Stop if all ranks have found a number that is not finite.
-  absl::Status Abandon() { return server_ ? server_->Abandon() : absl::OkStatus(); }
+  // The exchange's, with nothing in flight.
+  absl::Status Settle() { return exchange_->Settle(); }
+  absl::Status Stop() { return exchange_->Stop(); }
+  absl::Status Abandon() { return exchange_->Abandon(); }
   // Nodes of a GPU's graphs, or 0 if no graph replays a step.
   size_t graph_nodes() const;
   // The reason if the device could not capture a step, else OK.
@@ -110,8 +106,6 @@ class TrainingStep {
         upload_(std::move(upload)),
         pager_(model.train_pager()) {}
 
-  absl::Status CreateSync(Device& device);
-  bool served() const { return server_ != nullptr; }
   bool gates_alone() const { return model_.plan().options.shape.gates_alone(); }
   absl::Status Start(const Batch& batch, int64_t step, std::optional<double> learning_rate,
                      const std::function<absl::Status(StepLane&)>& enqueue);
@@ -120,9 +114,7 @@ class TrainingStep {
   // Does what a step of the net's program asks of an iteration in a lane.
   absl::Status Do(int lane, const Net& net, int step, const Instruction& instruction,
                   const StepGraph::Between& between);
-  absl::Status Await(int lane, int bucket);
   absl::Status Measure(const Net& net, int step, int bucket);
-  absl::Status Begin(int lane, int bucket);
   absl::Status Update(int lane, int step, const Instruction& instruction,
                       const StepGraph::Between& between);
   absl::Status Gather(int step, int bucket, const StepGraph::Between& between);
@@ -138,9 +130,7 @@ class TrainingStep {
   absl::Status CopyValues(const Net& net, int bucket, ElementRange range, int step,
                           bool to_parameters);
   absl::Status TakeValues(int bucket);
-  absl::Status FinishSum(int bucket);
-  absl::Status TakeArrived();
-  absl::Status Take(int bucket);
+  absl::Status TakeIn(int bucket, double squares);
   absl::Status NotFinite(int64_t bucket) const;
 
   const Model& model_;
@@ -151,8 +141,7 @@ class TrainingStep {
   ProcessGroup& communication_;
   const Net::SumStatistic sum_statistic_;
   InputUpload upload_;
-  std::unique_ptr<GradientSync> sync_;  // null: one rank, or a server
-  std::unique_ptr<ServerSync> server_;  // null: none
+  std::unique_ptr<BucketExchange> exchange_;
   std::vector<StepLane> lanes_;
   Pager* pager_;  // the last iteration's; null: nothing pages
   std::array<UpdateScalars, kMostStepsInFlight> updates_;  // by lane

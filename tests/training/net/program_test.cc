@@ -112,7 +112,7 @@ TEST(Program, OwnersGateTogetherInBspAndWorkersAloneElsewhere) {
   EXPECT_EQ(
       served(Sync::kBsp, 1).resident,
       absl::StrCat(
-          head, "send bucket 0; backward a; send bucket 1; gate of owners; gate; clock; report"));
+          head, "send bucket 0; backward a; send bucket 1; sum norms; upload norms; gate; clock; report"));
   EXPECT_EQ(served(Sync::kAsync, 1).resident,
             head +
                 "measure bucket 0; backward a; measure bucket 1; gate; scale bucket 0; "

@@ -60,6 +60,15 @@ const BucketedGradient& GradientOf(const GradientOrder& order, int parameter) {
   return *std::ranges::find(order.gradients, parameter, &BucketedGradient::parameter);
 }
 
+std::vector<std::string> NamesIn(const GradientOrder& order, const ParameterSet& parameters,
+                                 int bucket) {
+  std::vector<std::string> names;
+  for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {
+    names.push_back(parameters.all()[order.gradients[g].parameter].name());
+  }
+  return names;
+}
+
 std::vector<ParameterRange> RangesIn(const GradientOrder& order, const ParameterSet& parameters,
                                      int bucket, ElementRange part) {
   std::vector<ParameterRange> pieces;

@@ -1,6 +1,7 @@
 // gradient_order.h: in which order backward completes gradients, and their ranges in buckets.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "distributed/collectives/reduction.h"
@@ -55,6 +56,9 @@ struct ParameterRange {
   int parameter = 0;
   int64_t begin = 0, at = 0, count = 0;
 };
+// The names of a bucket's parameters.
+std::vector<std::string> NamesIn(const GradientOrder& order, const ParameterSet& parameters,
+                                 int bucket);
 // The ranges of parameters in the range `part` of a bucket.
 std::vector<ParameterRange> RangesIn(const GradientOrder& order, const ParameterSet& parameters,
                                      int bucket, ElementRange part);

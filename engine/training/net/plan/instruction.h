@@ -28,8 +28,7 @@ enum class InstructionKind : uint8_t {
   kGather,      // this rank's shard of new values begins to go to all ranks
   kReceive,     // blocks until all ranks' new values of it have come, and takes them
   kTakeValues,  // copies values that have come to the parameters
-  kAddNorms,    // adds the ranks' sums of squares of shards
-  kOwnersGate,  // a server's owners decide together whether to clip or skip
+  kAddNorms,    // tells all ranks the sums of squares of all shards; a server's owners then update
   kUploadNorms,
   kGate,   // decides whether to clip or skip
   kClock,  // ends a server's step

@@ -227,8 +227,7 @@ class Program {
     const RunShape& shape = net_.shape;
     const size_t buckets = order_.buckets.size();
     if (shape.server) {
-      const bool together = shape.gated() && !shape.gates_alone();
-      if (together) AddStep("gate of owners", InstructionKind::kOwnersGate);
+      if (shape.gated() && !shape.gates_alone()) AddNorms();
       if (shape.gated()) AddGate();
       for (size_t b = 0; shape.gates_alone() && b < buckets; ++b) {
         TouchBucket(AddStep(absl::StrCat("scale bucket ", b), InstructionKind::kScale, b), b);
@@ -240,8 +239,7 @@ class Program {
     if (t_.on_arrival == InstructionKind::kUpdate) return;
     if (shape.ranks > 1) {
       while (summed_ < buckets) AddSummed();
-      if (shape.shard_optimizer) AddStep("sum norms", InstructionKind::kAddNorms);
-      AddStep("upload norms", InstructionKind::kUploadNorms);
+      AddNorms();
     }
     AddGate();
     for (size_t b = 0; shape.gated() && b < buckets; ++b) AddUpdateOfRanks(b);
@@ -280,6 +278,11 @@ class Program {
     TouchBucket(AddStep(absl::StrCat("send bucket ", b), InstructionKind::kBegin, b), b);
   }
 
+  // In halves, a rank knows the norms of its shards alone.
+  void AddNorms() {
+    if (net_.shape.shard_optimizer) AddStep("sum norms", InstructionKind::kAddNorms);
+    AddStep("upload norms", InstructionKind::kUploadNorms);
+  }
   void AddGate() { Read(AddStep("gate", InstructionKind::kGate), t_.step); }
 
   // Padding between gradients is cleared, and new values travel to other ranks in these states.

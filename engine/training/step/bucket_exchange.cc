@@ -1,0 +1,125 @@
+#include "engine/training/step/bucket_exchange.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/training/step/gradient_sync.h"
+#include "engine/training/step/server_sync.h"
+
+namespace gyre {
+namespace {
+
+// A longer list of names tells the reader of an error no more.
+constexpr size_t kLongestNames = 60;
+
+std::string Short(const std::vector<std::string>& names) {
+  std::string all = absl::StrJoin(names, ", ");
+  if (all.size() <= kLongestNames || names.size() < 3) return all;
+  return absl::StrCat(names.front(), " to ", names.back(), ", ", names.size(), " in all");
+}
+
+// A sum over ranks, or its two halves about the update of a shard.
+class CollectiveExchange final : public BucketExchange {
+ public:
+  static absl::StatusOr<std::unique_ptr<BucketExchange>> Create(const Model& model, Device& device,
+                                                                Stream& compute,
+                                                                ProcessGroup& communication,
+                                                                TakeIn take_in) {
+    const Net& net = model.train();
+    std::vector<GradientSync::SyncedBucket> buckets;
+    for (int b = 0; b < static_cast<int>(net.plan().order.buckets.size()); ++b) {
+      const TouchedTable* const table = TableOf(net.plan(), b);
+      buckets.push_back({.gradients = net.bucket(b, net.plan().trace.buckets[b].leaves),
+                         .summed = net.sent(b) ? net.summed(b) : Tensor{},
+                         .parameters = Short(NamesIn(net.plan().order, model.plan().parameters, b)),
+                         .table = table,
+                         .rows = table != nullptr ? net.table(*table) : Net::TableTensors{}});
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<GradientSync> sync,
+                     GradientSync::Create(device, communication, buckets, net.sums(),
+                                          !model.plan().options.shape.shard_optimizer
+                                              ? GradientSync::Halves::kNone
+                                          : model.one_copy() ? GradientSync::Halves::kOneCopy
+                                                             : GradientSync::Halves::kGather));
+    return std::make_unique<CollectiveExchange>(model, compute, communication, std::move(sync),
+                                                std::move(take_in));
+  }
+
+  CollectiveExchange(const Model& model, Stream& compute, ProcessGroup& communication,
+                     std::unique_ptr<GradientSync> sync, TakeIn take_in)
+      : model_(model),
+        compute_(compute),
+        communication_(communication),
+        sync_(std::move(sync)),
+        take_in_(std::move(take_in)) {}
+
+  absl::Status Begin(int bucket) override { return sync_->Start(bucket, compute_); }
+
+  // Takes in those that come earlier, too, lest their updates wait.
+  absl::Status Await(int bucket) override {
+    for (int64_t seen = -1; sync_->under_way(bucket);) {
+      ASSIGN_OR_RETURN(seen, communication_.WaitForMore(seen));
+      RETURN_IF_ERROR(Poll());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Poll() override {
+    for (int b = sync_->buckets() - 1; b >= 0; --b) {
+      if (!sync_->under_way(b)) continue;
+      ASSIGN_OR_RETURN(const bool arrived, sync_->Arrived(b));
+      if (arrived) RETURN_IF_ERROR(Receive(b));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish(int bucket) override { return sync_->Finish(bucket, compute_).status(); }
+
+  absl::Status Bring(int bucket) override {
+    if (!model_.train().sent(bucket)) return absl::OkStatus();
+    return sync_->Bring(bucket, /*gathered=*/false, compute_);
+  }
+
+  absl::Status Gather(int bucket) override { return sync_->StartGather(bucket, compute_); }
+
+  absl::Status Receive(int bucket) override {
+    ASSIGN_OR_RETURN(const double squares, sync_->Finish(bucket, compute_));
+    if (model_.train().sent(bucket)) {
+      RETURN_IF_ERROR(sync_->Bring(bucket, /*gathered=*/true, compute_));
+    }
+    return take_in_(bucket, squares);
+  }
+
+  absl::Status AddNorms() override { return sync_->AddSumsOfShards(); }
+  absl::Status UploadNorms() override { return sync_->UploadSums(compute_); }
+
+  absl::Status TakeSums() override {
+    for (int b = sync_->buckets() - 1; b >= 0; --b) RETURN_IF_ERROR(Await(b));
+    return absl::OkStatus();
+  }
+
+  ElementRange updated(int bucket) const override {
+    return UpdatedShard(model_.train().plan(), bucket);
+  }
+
+ private:
+  const Model& model_;
+  Stream& compute_;
+  ProcessGroup& communication_;
+  const std::unique_ptr<GradientSync> sync_;
+  const TakeIn take_in_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<BucketExchange>> NewExchange(
+    const Model& model, const Optimizer& optimizer, RateOfStep learning_rate, Device& device,
+    Stream& compute, ProcessGroup& communication, TakeIn take_in) {
+  if (model.plan().options.shape.server) {
+    return ServerSync::Create(model, optimizer, std::move(learning_rate), device, compute,
+                              communication, std::move(take_in));
+  }
+  if (communication.size() == 1) return std::make_unique<BucketExchange>();
+  return CollectiveExchange::Create(model, device, compute, communication, std::move(take_in));
+}
+
+}  // namespace gyre
