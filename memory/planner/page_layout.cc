@@ -27,7 +27,7 @@ class Layout {
         (access.on_host ? on_host_ : touched_)[access.step].push_back(static_cast<int>(b));
       }
     }
-    if (input.begin < input.end) free_[input.begin] = {input.end, -1};
+    if (input.begin < input.end) free_.push_back({input.begin, input.end, -1});
   }
 
   std::vector<Stay> Run() {
@@ -108,7 +108,10 @@ class Layout {
                       .offset = offset,
                       .fetched = NextOf(b).reads && HasValue(b)});
     // Fetches are in the order of steps: the next cannot begin before this one.
-    if (stays_.back().fetched) fetches_since_ = std::max(fetches_since_, since);
+    if (stays_.back().fetched && since > fetches_since_) {
+      fetches_since_ = since;
+      JoinFree(free_.begin(), free_.end());
+    }
     resident_[offset] = b;
   }
   // Scratch may read what it writes itself.
@@ -126,7 +129,9 @@ class Layout {
     const size_t offset = OffsetOf(b);
     victims_.erase({block.density, offset});
     resident_.erase(offset);
-    free_[offset] = {offset + input_.bytes[b], free_since};
+    const Free range = {offset, offset + input_.bytes[b], free_since};
+    const auto at = free_.insert(std::ranges::lower_bound(free_, offset, {}, &Free::begin), range);
+    JoinFree(at == free_.begin() ? at : at - 1, std::min(at + 2, free_.end()));
     block.stay = -1;
   }
 
@@ -167,36 +172,46 @@ class Layout {
     return free != kNoOffset ? free : FindOccupied(input_.bytes[b], step);
   }
 
+  struct Free {
+    size_t begin = 0, end = 0;
+    int since = -1;  // the last step that used it
+  };
+  using FreeAt = std::vector<Free>::iterator;
+
+  // Joins adjacent ranges of free_ that no fetch would tell apart.
+  void JoinFree(FreeAt first, FreeAt end) {
+    if (first == end) return;
+    FreeAt last = first;
+    for (FreeAt next = first + 1; next != end; ++next) {
+      const bool alike = std::max(last->since, next->since) <= fetches_since_;
+      if (next->begin == last->end && alike) {
+        last->end = next->end;
+      } else if (++last != next) {
+        *last = *next;
+      }
+    }
+    free_.erase(last + 1, end);
+  }
+
   // The range that is free for longest, as far as fetches gain by it.  Among equals the shortest
   // sufficient gap wins, so that long ones stay whole.
-  size_t FindFree(size_t bytes) {
+  size_t FindFree(size_t bytes) const {
     size_t found = kNoOffset;
-    std::pair<int, size_t> best;
+    std::pair best(kNever, ~size_t{0});
     for (auto gap = free_.begin(); gap != free_.end();) {
-      size_t end = gap->first;
-      auto beyond = gap;
-      while (beyond != free_.end() && beyond->first == end) {
-        end = beyond->second.end;
-        // Joins the range before it if no fetch would tell them apart.
-        const auto before = beyond == gap ? beyond : std::prev(beyond);
-        const bool alike = std::max(before->second.since, beyond->second.since) <= fetches_since_;
-        if (before == beyond || !alike) {
-          ++beyond;
-        } else {
-          before->second.end = end;
-          beyond = free_.erase(beyond);
-        }
-      }
-      const size_t length = end - gap->first;
-      for (; gap != beyond && gap->first + bytes <= end; ++gap) {
+      auto beyond = gap + 1;
+      while (beyond != free_.end() && beyond->begin == (beyond - 1)->end) ++beyond;
+      const size_t end = (beyond - 1)->end, length = end - gap->begin;
+      if (std::pair(fetches_since_, length) >= best) gap = beyond;
+      for (; gap != beyond && gap->begin + bytes <= end; ++gap) {
         int since = fetches_since_;
-        for (auto at = gap; at != beyond && at->first < gap->first + bytes; ++at) {
-          since = std::max(since, at->second.since);
+        for (auto at = gap; at != beyond && at->begin < gap->begin + bytes; ++at) {
+          since = std::max(since, at->since);
+          if (since > best.first) break;
         }
-        const std::pair rank(since, length);
-        if (found != kNoOffset && rank >= best) continue;
-        found = gap->first;
-        best = rank;
+        if (std::pair(since, length) >= best) continue;
+        found = gap->begin;
+        best = {since, length};
       }
       gap = beyond;
     }
@@ -243,22 +258,18 @@ class Layout {
 
   // Takes the range out of `free_`.  *since becomes the step from which on all of it was free.
   void TakeFree(size_t begin, size_t end, int* since) {
-    auto at = std::prev(free_.upper_bound(begin));
-    while (at != free_.end() && at->first < end) {
-      const auto [offset, range] = *at;
-      *since = std::max(*since, range.since);
-      at = free_.erase(at);
-      if (offset < begin) free_[offset] = {begin, range.since};
-      if (range.end > end) free_[end] = {range.end, range.since};
+    const auto first = std::ranges::upper_bound(free_, begin, {}, &Free::end);
+    auto last = first;
+    std::vector<Free> rest;
+    for (; last != free_.end() && last->begin < end; ++last) {
+      *since = std::max(*since, last->since);
+      if (last->begin < begin) rest.push_back({last->begin, begin, last->since});
+      if (last->end > end) rest.push_back({end, last->end, last->since});
     }
+    free_.insert(free_.erase(first, last), rest.begin(), rest.end());
   }
 
   static constexpr int kMostTried = 64;
-
-  struct Free {
-    size_t end = 0;
-    int since = -1;  // the last step that used it
-  };
 
   const LayoutInput& input_;
   const LayoutPolicy policy_;
@@ -266,7 +277,7 @@ class Layout {
   std::vector<BlockState> blocks_;
   std::vector<std::vector<int>> touched_, on_host_;   // by step
   std::map<size_t, int> resident_;                    // by offset: block
-  std::map<size_t, Free> free_;                       // by offset
+  std::vector<Free> free_;                            // by offset
   std::map<std::pair<double, size_t>, int> victims_;  // of them, by density and offset
   int fetches_since_ = -1;                            // the step that the last fetch waits for
   std::vector<Stay> stays_;
