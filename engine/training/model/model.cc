@@ -376,7 +376,7 @@ absl::Status Model::CopyState(Stream& stream, Buffer& copy) const {
 absl::Status Model::CopySlot(Stream& stream, int bucket, int kind, std::byte* to) const {
   const ElementRange own = UpdatedShard(*plan_.train, bucket);
   const DType dtype = plan_.train->slots.dtype(bucket);
-  const Tensor whole{to, Shape({plan_.train->order.elements[bucket]}), dtype};
+  const Tensor whole{to, Shape({plan_.train->order.buckets[bucket].elements}), dtype};
   const Tensor part = Slice(whole, own.begin, own.count());
   const RunShape& shape = plan_.options.shape;
   const bool equal_parts = shape.workers() == shape.ranks;
@@ -460,7 +460,8 @@ absl::Status Model::ReadValue(Stream& stream, size_t index, Storage& storage,
   const BucketedGradient& gradient = GradientOf(order, static_cast<int>(index));
   if (storage.bucket != gradient.bucket) {
     storage.bucket = gradient.bucket;
-    storage.bytes.resize(static_cast<size_t>(order.elements[storage.bucket]) * sizeof(float));
+    storage.bytes.resize(static_cast<size_t>(order.buckets[storage.bucket].elements) *
+                         sizeof(float));
     RETURN_IF_ERROR(
         CopySlot(stream, storage.bucket, plan_.train->slots.kinds(), storage.bytes.data()));
     RETURN_IF_ERROR(stream.Synchronize());

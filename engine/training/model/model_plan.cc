@@ -420,8 +420,8 @@ size_t ModelPlan::allreduce_bytes() const {
   for (size_t b = 0; b < train->order.buckets.size(); ++b) {
     const TouchedTable* const table = TableOf(*train, static_cast<int>(b));
     if (table != nullptr && table->sent_by_rows) continue;
-    longest = std::max(
-        longest, static_cast<size_t>(train->order.elements[b]) * SizeOf(train->order.dtypes[b]));
+    longest = std::max(longest, static_cast<size_t>(train->order.buckets[b].elements) *
+                                    SizeOf(train->order.buckets[b].dtype));
   }
   return ProcessGroup::DeviceBytes(options.device_allreduce, longest, options.shape.ranks);
 }

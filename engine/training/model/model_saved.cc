@@ -40,7 +40,7 @@ std::vector<ModelPlan::Slot> ModelPlan::saved_slots() const {
   const int buckets = static_cast<int>(train->order.buckets.size());
   for (int b = 0; b < buckets; ++b) {
     const size_t element = SizeOf(kept.dtype(b));
-    const size_t whole = static_cast<size_t>(train->order.elements[b]) * element;
+    const size_t whole = static_cast<size_t>(train->order.buckets[b].elements) * element;
     for (int kind = 0; kind < kept.kinds(); ++kind) {
       slots.push_back({.bucket = b, .kind = kind, .master = false, .bytes = whole, .writer = 0});
       bytes.push_back(whole);
@@ -51,7 +51,7 @@ std::vector<ModelPlan::Slot> ModelPlan::saved_slots() const {
   for (size_t s = 0; s < slots.size(); ++s) slots[s].writer = writers[s];
   for (int b = 0; b < buckets; ++b) {
     if (!kept.has_master(b)) continue;
-    const size_t whole = static_cast<size_t>(train->order.elements[b]) * sizeof(float);
+    const size_t whole = static_cast<size_t>(train->order.buckets[b].elements) * sizeof(float);
     slots.push_back(
         {.bucket = b, .kind = kept.kinds(), .master = true, .bytes = whole, .writer = 0});
   }

@@ -124,8 +124,8 @@ absl::Status RunPlan::CheckServer(const Parsed<TrainerConfig>& trainer) const {
         absl::StrCat(trainer.source->Where(distributed, "sync"), ": ", DescribeServer(shape), ": ",
                      what..., "; train with sync allreduce (shard_optimizer shares out the same)"));
   };
-  for (const DType dtype : nets.train->order.dtypes) {
-    if (shape.WireType(dtype) != DType::kF16 || !shape.gates_alone()) continue;
+  for (const PlannedBucket& bucket : nets.train->order.buckets) {
+    if (shape.WireType(bucket.dtype) != DType::kF16 || !shape.gates_alone()) continue;
     return error("gradients that a rank clips or skips itself travel without the loss's scale, in ",
                  "which those of F16 would be lost; BF16, bsp and loss_scale.fixed lose none");
   }
@@ -148,11 +148,12 @@ absl::Status RunPlan::CheckServer(const Parsed<TrainerConfig>& trainer) const {
     if (parameter.spec.lazy)
       return error("\"", parameter.name(), "\" is lazy, and owners update whole tables");
   }
-  const std::vector<int64_t>& elements = nets.train->order.elements;
+  const std::vector<PlannedBucket>& buckets = nets.train->order.buckets;
   // Of ranks that only serve the last one has least.
   const auto all_own = [&](int servers) {
-    return std::ranges::any_of(elements, [&](int64_t of_bucket) {
-      return ServerShard(of_bucket, shape.ranks - servers, servers, shape.ranks - 1).count() > 0;
+    return std::ranges::any_of(buckets, [&](const PlannedBucket& bucket) {
+      return ServerShard(bucket.elements, shape.ranks - servers, servers, shape.ranks - 1).count() >
+             0;
     });
   };
   const int dedicated = shape.server->dedicated;
@@ -163,7 +164,9 @@ absl::Status RunPlan::CheckServer(const Parsed<TrainerConfig>& trainer) const {
         "%s: expected so few that each owns some of the %d elements of gradient buckets, got %d; "
         "lower servers to %d",
         trainer.source->Where(distributed, "servers"),
-        std::accumulate(elements.begin(), elements.end(), int64_t{0}), dedicated, fewer));
+        std::accumulate(buckets.begin(), buckets.end(), int64_t{0},
+                        [](int64_t sum, const PlannedBucket& b) { return sum + b.elements; }),
+        dedicated, fewer));
   }
   return absl::OkStatus();
 }

@@ -28,10 +28,11 @@ absl::StatusOr<std::unique_ptr<ServerGate>> ServerGate::Create(const Model& mode
   gate->squares_of_.resize(order.buckets.size());
   std::vector<ElementRange> ranges;
   for (size_t b = 0; b < order.buckets.size(); ++b) {
-    const std::vector<ElementRange> all = shape.MeasuredRanges(order.elements[b], order.dtypes[b]);
+    const PlannedBucket& bucket = order.buckets[b];
+    const std::vector<ElementRange> all = shape.MeasuredRanges(bucket.elements, bucket.dtype);
     gate->squares_of_[b].resize(all.size());
     for (int rank = 0; rank < shape.ranks; ++rank) {
-      const ElementRange part = model.train().plan().parts[b][rank];
+      const ElementRange part = bucket.parts[rank];
       int64_t own = 0;
       for (size_t i = 0; i < all.size(); ++i) {
         if (all[i].begin < part.begin || all[i].end > part.end || part.count() == 0) continue;
@@ -118,10 +119,10 @@ absl::Status ServerGate::TellAll() {
   auto* const sums = reinterpret_cast<double*>(sums_.data());
   for (size_t b = 0; b < squares_of_.size(); ++b) {
     const std::vector<double>& squares = squares_of_[b];
-    sums[b] = shape.workers() == 1
-                  ? squares.front()
-                  : AddDirectRanges(order.elements[b], SizeOf(shape.WireType(order.dtypes[b])),
-                                    shape.workers(), squares);
+    sums[b] = shape.workers() == 1 ? squares.front()
+                                   : AddDirectRanges(order.buckets[b].elements,
+                                                     SizeOf(shape.WireType(order.buckets[b].dtype)),
+                                                     shape.workers(), squares);
   }
   return absl::OkStatus();
 }

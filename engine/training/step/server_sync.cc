@@ -232,7 +232,7 @@ absl::Status ServerSync::Settle() {
   const ParameterSet& parameters = model_.plan().parameters;
   for (size_t b = 0; b < updates_.size(); ++b) {
     const int bucket = static_cast<int>(b);
-    Tensor all{nullptr, Shape({order.elements[b]}), order.dtypes[b]};
+    Tensor all{nullptr, Shape({order.buckets[b].elements}), order.buckets[b].dtype};
     std::vector<std::byte> values(all.bytes());
     RETURN_IF_ERROR(server_->Get(bucket, values.data()));
     all.data = values.data();

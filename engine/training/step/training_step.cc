@@ -339,7 +339,7 @@ absl::Status TrainingStep::TakeValues(int bucket) {
   const int step = net.plan().trace.buckets[bucket].values;
   const ElementRange own = exchange_->updated(bucket);
   RETURN_IF_ERROR(CopyValues(net, bucket, {0, own.begin}, step, /*to_parameters=*/true));
-  return CopyValues(net, bucket, {own.end, net.plan().order.elements[bucket]}, step,
+  return CopyValues(net, bucket, {own.end, net.plan().order.buckets[bucket].elements}, step,
                     /*to_parameters=*/true);
 }
 

@@ -244,10 +244,10 @@ TEST(MixedNet, ConvertsAValueOnceAndLossesAreOfF32) {
   for (size_t b = 0; b < order.buckets.size(); ++b) {
     for (int g = order.buckets[b].first; g < order.buckets[b].last; ++g) {
       const auto p = static_cast<size_t>(order.gradients[g].parameter);
-      EXPECT_EQ(rank.parameters()[p].spec.dtype, order.dtypes[b]);
+      EXPECT_EQ(rank.parameters()[p].spec.dtype, order.buckets[b].dtype);
       EXPECT_EQ(order.gradients[g].bucket, static_cast<int>(b));
     }
-    types.insert(order.dtypes[b]);
+    types.insert(order.buckets[b].dtype);
   }
   EXPECT_EQ(types, (std::set<DType>{DType::kF32, DType::kBF16}));
 }

@@ -38,20 +38,21 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
     for (GradientBucket bucket : (fit_buckets ? FitBuckets : AssignBuckets)(some, bucket_bytes)) {
       bucket.first += static_cast<int>(first);
       bucket.last += static_cast<int>(first);
-      order.buckets.push_back(bucket);
-      order.dtypes.push_back(dtype_of(first));
+      order.buckets.push_back({bucket, dtype_of(first)});
     }
   }
   for (size_t b = 0; b < order.buckets.size(); ++b) {
-    const size_t element = SizeOf(order.dtypes[b]);
+    PlannedBucket& bucket = order.buckets[b];
+    const size_t element = SizeOf(bucket.dtype);
     size_t end = 0;
-    for (int g = order.buckets[b].first; g < order.buckets[b].last; ++g) {
+    for (int g = bucket.first; g < bucket.last; ++g) {
       const size_t at = RoundUp(end, kGroupAlignment);
       order.gradients[g].at = static_cast<int64_t>(at / element);
       order.gradients[g].bucket = static_cast<int>(b);
       end = at + bytes[g];
     }
-    order.elements.push_back(static_cast<int64_t>(end / element));
+    bucket.elements = static_cast<int64_t>(end / element);
+    bucket.parts = net.shape.ShardsOf(bucket.elements, bucket.dtype);
   }
   return order;
 }

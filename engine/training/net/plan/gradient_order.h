@@ -28,13 +28,17 @@ struct BucketedGradient {
   int bucket = 0;
 };
 
+struct PlannedBucket : GradientBucket {
+  DType dtype = DType::kF32;
+  int64_t elements = 0;                  // the padding between gradients included
+  std::vector<ElementRange> parts = {};  // by rank: the shard that it updates
+};
+
 // A training net's gradients in the order of completion, in buckets of one type, by FitBuckets or
 // AssignBuckets.  A table's gradient has a bucket of its own.
 struct GradientOrder {
   std::vector<BucketedGradient> gradients;
-  std::vector<GradientBucket> buckets;
-  std::vector<int64_t> elements;  // by bucket, the padding between gradients included
-  std::vector<DType> dtypes;      // by bucket
+  std::vector<PlannedBucket> buckets;
 };
 // The first node whose forward reads a parameter of the bucket.  Its backward completes the bucket.
 inline int FirstUser(const GradientOrder& order, size_t bucket) {

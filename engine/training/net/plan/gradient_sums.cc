@@ -36,7 +36,7 @@ class Gradients {
   // With several batches a step, their mean stays from one to the next.
   bool accumulates() const { return net_.shape.accumulate > 1; }
   bool KeepsMean(size_t b) const {
-    return accumulates() && AccumulateDType(order_.dtypes[b]) == order_.dtypes[b];
+    return accumulates() && AccumulateDType(order_.buckets[b].dtype) == order_.buckets[b].dtype;
   }
 
   void AddBuckets() {
@@ -54,11 +54,11 @@ class Gradients {
         if (places_[b].view_of >= 0) {
           state.contiguous_group = -1;
           state.view_of = places_[b].view_of;
-          state.view_offset = static_cast<size_t>(gradient.at) * SizeOf(order_.dtypes[b]);
+          state.view_offset = static_cast<size_t>(gradient.at) * SizeOf(order_.buckets[b].dtype);
         }
         g_.parameters[gradient.parameter] = trace_.Add(std::move(state));
         if (!accumulates()) continue;
-        const size_t elements = parameter.spec.size_bytes() / SizeOf(order_.dtypes[b]);
+        const size_t elements = parameter.spec.size_bytes() / SizeOf(order_.buckets[b].dtype);
         g_.means[gradient.parameter] =
             KeepsMean(b) ? g_.parameters[gradient.parameter]
                          : trace_.Add({.name = absl::StrCat("mean gradient of ", parameter.name()),

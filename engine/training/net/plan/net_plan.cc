@@ -44,13 +44,11 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
                                 options.fit_buckets);
   }
   plan.slots = options.slots;
-  for (size_t b = 0; b < plan.order.elements.size(); ++b) {
-    const auto& parts = plan.parts.emplace_back(
-        plan.spec.shape.ShardsOf(plan.order.elements[b], plan.order.dtypes[b]));
+  for (const PlannedBucket& bucket : plan.order.buckets) {
+    plan.slots.dtypes.push_back(bucket.dtype);
     // The largest shard's, so that all ranks have one plan.
-    plan.slots.elements.push_back(std::ranges::max(parts, {}, &ElementRange::count).count());
+    plan.slots.elements.push_back(std::ranges::max(bucket.parts, {}, &ElementRange::count).count());
   }
-  if (plan.spec.train) plan.slots.dtypes = plan.order.dtypes;
   plan.homes = options.homes.empty() && plan.spec.train ? HomesOf(plan.spec) : options.homes;
   plan.feed = options.feed;
   plan.trace = TraceOf(plan, parameters);
@@ -73,10 +71,11 @@ absl::StatusOr<NetPlan> PagedPlan(const NetPlan& plan, const ParameterSet& param
 }
 
 std::vector<int64_t> CanBeSent(const NetPlan& plan) {
-  std::vector<int64_t> elements = plan.order.elements;
-  for (size_t b = 0; b < elements.size(); ++b) {
-    const bool exchanges_rows = !plan.spec.shape.server && TableOf(plan, static_cast<int>(b));
-    if (exchanges_rows) elements[b] = 0;
+  std::vector<int64_t> elements;
+  for (const PlannedBucket& bucket : plan.order.buckets) {
+    const auto b = static_cast<int>(elements.size());
+    const bool exchanges_rows = !plan.spec.shape.server && TableOf(plan, b);
+    elements.push_back(exchanges_rows ? 0 : bucket.elements);
   }
   return elements;
 }
@@ -98,17 +97,17 @@ std::vector<Tensor> BatchArrays(const NetPlan& plan) {
 }
 
 ElementRange UpdatedShard(const NetPlan& plan, int bucket) {
-  return plan.parts[bucket][plan.spec.shape.rank];
+  return plan.order.buckets[bucket].parts[plan.spec.shape.rank];
 }
 
 std::vector<TableSpec> ServerTables(const NetPlan& plan) {
   std::vector<TableSpec> tables;
-  for (size_t b = 0; b < plan.order.buckets.size(); ++b) {
-    TableSpec& table = tables.emplace_back(TableSpec{.name = absl::StrCat("bucket ", b),
-                                                     .rows = plan.order.elements[b],
+  for (const PlannedBucket& bucket : plan.order.buckets) {
+    TableSpec& table = tables.emplace_back(TableSpec{.name = absl::StrCat("bucket ", tables.size()),
+                                                     .rows = bucket.elements,
                                                      .width = 1,
-                                                     .dtype = plan.order.dtypes[b],
-                                                     .parts = plan.parts[b]});
+                                                     .dtype = bucket.dtype,
+                                                     .parts = bucket.parts});
     const DType sent_as = plan.spec.shape.WireType(table.dtype);
     if (sent_as != table.dtype) table.wire = sent_as;
   }
@@ -135,7 +134,7 @@ namespace {
 
 double BytesOfBucket(const NetPlan& plan, int bucket, const BytesOfSum& sum) {
   const TouchedTable* const table = TableOf(plan, bucket);
-  const double whole = sum(plan.order.buckets[bucket].bytes, plan.order.dtypes[bucket]);
+  const double whole = sum(plan.order.buckets[bucket].bytes, plan.order.buckets[bucket].dtype);
   if (table == nullptr) return whole;
   const int64_t ranks = plan.spec.shape.ranks, rows = table->step_indices;
   const double names = sum(static_cast<size_t>(ranks * rows) * sizeof(double), DType::kF64);

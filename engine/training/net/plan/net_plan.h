@@ -17,7 +17,6 @@ struct NetPlan {
   Feed feed;
   std::vector<TouchedTable> tables;  // of a training net
   GradientOrder order;
-  std::vector<std::vector<ElementRange>> parts;  // by bucket, then rank: the shard that it updates
   OptimizerSlots slots;
   std::vector<CarriedHome> homes;
   // By bucket of a training net: its elements if it is sent, else 0.  Empty unless several ranks

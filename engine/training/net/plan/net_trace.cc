@@ -50,7 +50,8 @@ class IterationStates {
     }
     t_.gradients = AddGradients(net_, in_.parameters, order_, places, t_.trace);
     for (size_t b = 0; b < order_.buckets.size(); ++b) {
-      const size_t bytes = static_cast<size_t>(order_.elements[b]) * SizeOf(order_.dtypes[b]);
+      const size_t bytes =
+          static_cast<size_t>(order_.buckets[b].elements) * SizeOf(order_.buckets[b].dtype);
       t_.summed.push_back(
           Sent(b)
               ? AddState({.name = absl::StrCat("summed gradients of bucket ", b), .bytes = bytes})

@@ -321,7 +321,8 @@ class Program {
   }
   // With a sharded optimizer, any range.
   ElementRange TileOf(size_t b, int tile) const {
-    return in_.slots.tiles(b) == 1 ? ElementRange{0, order_.elements[b]} : in_.slots.tile(b, tile);
+    return in_.slots.tiles(b) == 1 ? ElementRange{0, order_.buckets[b].elements}
+                                   : in_.slots.tile(b, tile);
   }
   void TouchUpdated(TraceStep& step, size_t b, int tile, uint8_t summed = kWrite) {
     const OptimizerSlots& slots = in_.slots;

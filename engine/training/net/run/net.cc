@@ -344,15 +344,15 @@ Tensor Net::master(int bucket, int index, int step) const {
 Tensor Net::bucket(int index, int step) const {
   const int first = plan_.order.gradients[plan_.order.buckets[index].first].parameter;
   return {AddressOf(plan_.trace.gradients.parameters[first], step),
-          Shape({plan_.order.elements[index]}), plan_.order.dtypes[index]};
+          Shape({plan_.order.buckets[index].elements}), plan_.order.buckets[index].dtype};
 }
 
 Tensor Net::summed(int index) const {
   const auto& [leaves, update, values] = plan_.trace.buckets[index];
   const int step = update < 0 ? values : update;
   if (!sent(index)) return bucket(index, step);
-  return {AddressOf(plan_.trace.summed[index], step), Shape({plan_.order.elements[index]}),
-          plan_.order.dtypes[index]};
+  return {AddressOf(plan_.trace.summed[index], step), Shape({plan_.order.buckets[index].elements}),
+          plan_.order.buckets[index].dtype};
 }
 
 absl::Status Net::ClearPadding(Stream& stream, int index, int step) const {
