@@ -66,12 +66,13 @@ StateKinds KindsOf(const NetTrace& trace) {
   for (const std::vector<int>& node : trace.gradients.nodes) mark(node, kGradients);
   mark(trace.gradients.parameters, kGradients);
   mark(trace.gradients.means, kGradients);
-  mark(trace.sums_of_batches, kGradients);
-  mark(trace.summed, kGradients);
+  for (const auto& bucket : trace.buckets) {
+    mark({bucket.sum_of_batches, bucket.summed}, kGradients);
+  }
   // Last: a gradient may lie in what they are the values of.
   mark(trace.values, kActivations);
   mark(trace.parameters, kParameters);
-  for (const std::vector<int>& bucket : trace.slots) mark(bucket, kOptimizer);
+  for (const auto& bucket : trace.buckets) mark(bucket.slots, kOptimizer);
   for (size_t i = 0; i < states.size(); ++i) {
     if (states[i].pinned) kinds.of[i] = kPinned;
   }

@@ -114,7 +114,7 @@ TEST(UpdateTiles, CoverTheBucketInWholePages) {
   const ModelPlan plan = Plan(2, DType::kF32);
   const OptimizerSlots& slots = plan.train->slots;
   const std::vector<std::vector<int>> updates = UpdateSteps(plan);
-  for (size_t b = 0; b < slots.elements.size(); ++b) {
+  for (size_t b = 0; b < slots.buckets.size(); ++b) {
     int64_t end = 0;
     for (int tile = 0; tile < slots.tiles(b); ++tile) {
       const ElementRange range = slots.tile(b, tile);
@@ -123,15 +123,14 @@ TEST(UpdateTiles, CoverTheBucketInWholePages) {
       EXPECT_EQ(static_cast<size_t>(range.begin) * SizeOf(slots.dtype(b)) % kPlanAlignment, 0u);
       end = range.end;
     }
-    EXPECT_EQ(end, slots.elements[b]);
+    EXPECT_EQ(end, slots.buckets[b].elements);
     EXPECT_EQ(updates[b].size(), static_cast<size_t>(slots.tiles(b)));
   }
 }
 
 TEST(UpdateTiles, NoneWhereNothingMovesOrRanksShare) {
   const auto none = [](const ModelPlan& plan) {
-    return plan.train->slots.tile_elements.empty() &&
-           std::ranges::all_of(UpdateSteps(plan),
+    return std::ranges::all_of(UpdateSteps(plan),
                                [](const auto& bucket) { return bucket.size() <= 1; });
   };
   EXPECT_TRUE(none(Plan(2, DType::kF32, PlannerKind::kNone)));

@@ -36,17 +36,22 @@ class LastingStates {
     }
     // A server's owner updates when gradients arrive, during any step.
     const std::optional<RunShape::Server>& server = net_.shape.server;
-    t_.slots = AddSlots(in_.slots, /*pinned=*/server && !server->in_host_memory, t_.trace);
-    const std::span<const int64_t> sums = net_.shape.ranks == 1 ? in_.slots.elements : in_.sent;
-    for (size_t b = 0; net_.shape.accumulate > 1 && b < sums.size(); ++b) {
-      const DType dtype = in_.slots.dtypes[b];
-      const size_t bytes = static_cast<size_t>(sums[b]) * SizeOf(dtype);
+    for (size_t b = 0; b < in_.slots.buckets.size(); ++b) {
+      const bool pinned = server && !server->in_host_memory;
+      t_.buckets.push_back({.slots = AddSlots(in_.slots, b, pinned, t_.trace)});
+    }
+    for (size_t b = 0; net_.shape.accumulate > 1 && b < t_.buckets.size(); ++b) {
+      const DType dtype = in_.slots.buckets[b].dtype;
+      const bool one_rank = net_.shape.ranks == 1;
+      const int64_t elements = one_rank           ? in_.slots.buckets[b].elements
+                               : in_.sent.empty() ? 0
+                                                  : in_.sent[b];
       const bool apart = AccumulateDType(dtype) != dtype;  // GradientStates::means
-      t_.sums_of_batches.push_back(apart || (net_.shape.ranks > 1 && bytes == 0)
-                                       ? -1
-                                       : AddState({.name = absl::StrCat("gradients of bucket ", b),
-                                                   .bytes = bytes,
-                                                   .persistent = true}));
+      if (apart || (!one_rank && elements == 0)) continue;
+      t_.buckets[b].sum_of_batches =
+          AddState({.name = absl::StrCat("gradients of bucket ", b),
+                    .bytes = static_cast<size_t>(elements) * SizeOf(dtype),
+                    .persistent = true});
     }
     for (const CarriedHome& home : in_.homes) {
       t_.homes.push_back(

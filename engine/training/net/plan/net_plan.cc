@@ -45,16 +45,16 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   }
   plan.slots = options.slots;
   for (const PlannedBucket& bucket : plan.order.buckets) {
-    plan.slots.dtypes.push_back(bucket.dtype);
     // The largest shard's, so that all ranks have one plan.
-    plan.slots.elements.push_back(std::ranges::max(bucket.parts, {}, &ElementRange::count).count());
+    plan.slots.buckets.push_back(
+        {.elements = std::ranges::max(bucket.parts, {}, &ElementRange::count).count(),
+         .dtype = bucket.dtype});
   }
   plan.homes = options.homes.empty() && plan.spec.train ? HomesOf(plan.spec) : options.homes;
   plan.feed = options.feed;
   plan.trace = TraceOf(plan, parameters);
   if (plan.spec.train && options.cut_updates) {
-    plan.slots.tile_elements =
-        UpdateTiles(plan.trace, plan.slots, plan.order, parameters, plan.tables);
+    CutUpdates(plan.trace, plan.order, parameters, plan.tables, plan.slots);
     plan.trace = TraceOf(plan, parameters);
   }
   ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));

@@ -40,7 +40,7 @@ struct NetPlanOptions {
   size_t bucket_bytes = 1 << 20;
   bool fit_buckets = false;
   bool can_send_rows = false;  // see TouchedTables
-  bool cut_updates = false;    // one rank that may page: UpdateTiles
+  bool cut_updates = false;    // one rank that may page: CutUpdates
   Feed feed;
 };
 

@@ -46,16 +46,15 @@ class IterationStates {
     for (size_t b = 0; b < order_.buckets.size(); ++b) {
       const bool stays = net_.shape.ranks > 1 && !Sent(b);
       places.push_back({.arena = stays ? Arena::kCommunication : Arena::kDevice,
-                        .view_of = t_.sums_of_batches.empty() ? -1 : t_.sums_of_batches[b]});
+                        .view_of = t_.buckets[b].sum_of_batches});
     }
     t_.gradients = AddGradients(net_, in_.parameters, order_, places, t_.trace);
     for (size_t b = 0; b < order_.buckets.size(); ++b) {
+      if (!Sent(b)) continue;
       const size_t bytes =
           static_cast<size_t>(order_.buckets[b].elements) * SizeOf(order_.buckets[b].dtype);
-      t_.summed.push_back(
-          Sent(b)
-              ? AddState({.name = absl::StrCat("summed gradients of bucket ", b), .bytes = bytes})
-              : -1);
+      t_.buckets[b].summed =
+          AddState({.name = absl::StrCat("summed gradients of bucket ", b), .bytes = bytes});
     }
   }
 

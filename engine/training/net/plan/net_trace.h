@@ -47,13 +47,8 @@ struct NetTrace {
     int whole = -1;
     std::vector<int> inputs;  // by net input
   };
-  std::vector<Ahead> ahead;             // by lane; empty if batches are copied straight to inputs
-  std::vector<int> parameters;          // by parameter
-  std::vector<std::vector<int>> slots;  // by bucket, then kind, then tile; masters last
-  // By bucket: the mean over a step's batches, if the bucket holds it in the device arena, or -1.
-  std::vector<int> sums_of_batches;
-  // By sent bucket (NetPlan): the ranks' sum, or a server's new parameters.
-  std::vector<int> summed;
+  std::vector<Ahead> ahead;         // by lane; empty if batches are copied straight to inputs
+  std::vector<int> parameters;      // by parameter
   std::vector<int> homes;           // by home
   std::vector<TableStates> tables;  // by table
   // By CarriedStates: the layers' state.  It is the home if a training step has one batch.  With
@@ -73,14 +68,15 @@ struct NetTrace {
   static constexpr int kUploadStep = 0;
   // What takes a bucket's exchange in where it has come, at kAwait, kPoll or kReceive.
   std::optional<InstructionKind> on_arrival;
-  // By bucket: the steps at which it has an address, or -1.
-  //   leaves  its gradients are measured or sent
-  //   update  its first tile is updated
-  //   values  its new values are taken
-  struct BucketSteps {
+  struct TracedBucket {
+    std::vector<int> slots = {};  // by kind, then tile; masters last
+    int sum_of_batches = -1;      // their mean, if the bucket holds it in the device arena
+    int summed = -1;              // of a sent one (NetPlan): the ranks' sum, or a server's values
+    // The steps at which it has an address, or -1: its gradients are measured or sent, its first
+    // tile is updated, its new values are taken.
     int leaves = -1, update = -1, values = -1;
   };
-  std::vector<BucketSteps> buckets;
+  std::vector<TracedBucket> buckets;
 };
 
 struct TraceInput {
@@ -105,14 +101,13 @@ void AddLastingStates(const TraceInput& input, NetTrace& trace);
 // Its end.  Adds the steps, and what they do, to a trace that has all states.
 void AddProgram(const TraceInput& input, NetTrace& trace);
 
-// Returns OptimizerSlots::tile_elements, so that layers alone set the least device memory.  A
-// bucket has the fewest tiles, up to kMostTiles, for which an update touches no more than the
-// largest other step.  It has kMostTiles if its gradient and parameters alone exceed that.  A
-// table's bucket is not cut, as its update visits all rows. Precondition: the trace is of a
-// training net of one rank, with uncut updates.
+// Cuts updates into tiles, so that layers alone set the least device memory.  A bucket has the
+// fewest tiles, up to kMostTiles, for which an update touches no more than the largest other step.
+// It has kMostTiles if its gradient and parameters alone exceed that.  A table's bucket is not cut,
+// as its update visits all rows.  Precondition: the trace is of a training net of one rank, with
+// uncut updates.
 inline constexpr int kMostTiles = 32;
-std::vector<int64_t> UpdateTiles(const NetTrace& trace, const OptimizerSlots& slots,
-                                 const GradientOrder& order, const ParameterSet& parameters,
-                                 std::span<const TouchedTable> tables);
+void CutUpdates(const NetTrace& trace, const GradientOrder& order, const ParameterSet& parameters,
+                std::span<const TouchedTable> tables, OptimizerSlots& slots);
 
 }  // namespace gyre

@@ -9,20 +9,19 @@ std::string OptimizerSlots::tile_name(size_t bucket, int index) const {
   return tiles(bucket) == 1 ? "" : absl::StrCat(", part ", index + 1, "/", tiles(bucket));
 }
 
-std::vector<std::vector<int>> AddSlots(const OptimizerSlots& slots, bool pinned,
-                                       AccessTrace& trace) {
-  std::vector<std::vector<int>> states(slots.elements.size());
-  for (size_t b = 0; b < states.size(); ++b) {
-    for (int array = 0; array < slots.arrays(b); ++array) {
-      const std::string what =
-          array < slots.kinds() ? absl::StrReplaceAll(slots.names[array], {{"_", " "}}) : "masters";
-      for (int tile = 0; tile < slots.tiles(b); ++tile) {
-        states[b].push_back(trace.Add(
-            {.name = absl::StrCat(what, " of bucket ", b, slots.tile_name(b, tile)),
-             .bytes = static_cast<size_t>(slots.tile(b, tile).count()) * SizeOf(slots.dtype(b)),
-             .persistent = true,
-             .pinned = pinned}));
-      }
+std::vector<int> AddSlots(const OptimizerSlots& slots, size_t bucket, bool pinned,
+                          AccessTrace& trace) {
+  std::vector<int> states;
+  for (int array = 0; array < slots.arrays(bucket); ++array) {
+    const std::string what =
+        array < slots.kinds() ? absl::StrReplaceAll(slots.names[array], {{"_", " "}}) : "masters";
+    for (int tile = 0; tile < slots.tiles(bucket); ++tile) {
+      states.push_back(trace.Add(
+          {.name = absl::StrCat(what, " of bucket ", bucket, slots.tile_name(bucket, tile)),
+           .bytes =
+               static_cast<size_t>(slots.tile(bucket, tile).count()) * SizeOf(slots.dtype(bucket)),
+           .persistent = true,
+           .pinned = pinned}));
     }
   }
   return states;

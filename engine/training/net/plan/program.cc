@@ -27,7 +27,6 @@ class Program {
         t_(trace) {}
 
   void Run() {
-    t_.buckets.resize(order_.buckets.size());
     if (net_.train) t_.on_arrival = OnArrival();
     const bool awaits = t_.on_arrival && (net_.shape.server || !pages_);
     if (awaits && net_.shape.takes(in_.updates)) to_await_ = order_.buckets.size();
@@ -68,7 +67,7 @@ class Program {
     }
   }
 
-  bool Sent(size_t b) const { return t_.summed[b] >= 0; }
+  bool Sent(size_t b) const { return t_.buckets[b].summed >= 0; }
 
   void AddUpload() {
     TraceStep& step = AddStep("upload", InstructionKind::kUpload);
@@ -296,7 +295,7 @@ class Program {
   void AddAwait(size_t b) {
     t_.buckets[b].values = steps();
     TraceStep& step = AddStep(absl::StrCat("take bucket ", b), InstructionKind::kAwait, b);
-    if (Sent(b)) Write(step, t_.summed[b]);
+    if (Sent(b)) Write(step, t_.buckets[b].summed);
     for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
       Touch(step, t_.parameters[order_.gradients[g].parameter],
             net_.shape.accumulate > 2 ? kRead | kWrite : kWrite);
@@ -329,9 +328,9 @@ class Program {
     Read(step, t_.step);
     if (t_.loss_scale >= 0) Touch(step, t_.loss_scale, kRead | kWrite);
     for (int s = 0; s < slots.arrays(b); ++s) {
-      Touch(step, t_.slots[b][s * slots.tiles(b) + tile], kRead | kWrite);
+      Touch(step, t_.buckets[b].slots[s * slots.tiles(b) + tile], kRead | kWrite);
     }
-    if (Sent(b)) Touch(step, t_.summed[b], summed);
+    if (Sent(b)) Touch(step, t_.buckets[b].summed, summed);
     for (const ParameterRange& part :
          RangesIn(order_, in_.parameters, static_cast<int>(b), TileOf(b, tile))) {
       if (!Sent(b)) Touch(step, t_.gradients.parameters[part.parameter], kRead | kWrite);

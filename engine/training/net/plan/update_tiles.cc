@@ -6,9 +6,8 @@
 
 namespace gyre {
 
-std::vector<int64_t> UpdateTiles(const NetTrace& trace, const OptimizerSlots& slots,
-                                 const GradientOrder& order, const ParameterSet& parameters,
-                                 std::span<const TouchedTable> tables) {
+void CutUpdates(const NetTrace& trace, const GradientOrder& order, const ParameterSet& parameters,
+                std::span<const TouchedTable> tables, OptimizerSlots& slots) {
   AccessTrace others = trace.trace;
   for (size_t step = 0; step < trace.program.size(); ++step) {
     if (trace.program[step].kind == InstructionKind::kUpdate) others.steps[step].touches.clear();
@@ -16,10 +15,10 @@ std::vector<int64_t> UpdateTiles(const NetTrace& trace, const OptimizerSlots& sl
   const size_t largest = FindLargestStep(others).bytes;
   for (TraceStep& step : others.steps) step.touches.clear();
   const size_t always = FindLargestStep(others).bytes;
-  std::vector<int64_t> tiles = slots.elements;
-  for (size_t b = 0; b < tiles.size(); ++b) {
+  for (size_t b = 0; b < slots.buckets.size(); ++b) {
+    OptimizerSlots::SlotBucket& bucket = slots.buckets[b];
     const int first = order.gradients[order.buckets[b].first].parameter;
-    if (TableOf(tables, first) || slots.arrays(b) == 0 || tiles[b] == 0) continue;
+    if (TableOf(tables, first) || slots.arrays(b) == 0 || bucket.elements == 0) continue;
     size_t bytes = RoundUp(order.buckets[b].bytes, kPlanAlignment);
     for (int g = order.buckets[b].first; g < order.buckets[b].last; ++g) {
       const StateSpec& spec = parameters.all()[order.gradients[g].parameter].spec;
@@ -29,10 +28,9 @@ std::vector<int64_t> UpdateTiles(const NetTrace& trace, const OptimizerSlots& sl
     const size_t of_array = room / static_cast<size_t>(slots.arrays(b)) / kPlanAlignment;
     const size_t least = CeilDiv(slots.bytes(b), kMostTiles * kPlanAlignment);
     const size_t pages = std::max(of_array, least);
-    tiles[b] =
-        std::min(tiles[b], static_cast<int64_t>(pages * kPlanAlignment / SizeOf(slots.dtype(b))));
+    bucket.tile_elements = std::min(
+        bucket.elements, static_cast<int64_t>(pages * kPlanAlignment / SizeOf(slots.dtype(b))));
   }
-  return tiles;
 }
 
 }  // namespace gyre

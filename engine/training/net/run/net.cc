@@ -329,11 +329,11 @@ Tensor Net::parameter(int index, const ParameterSet& set, int step) const {
 
 ElementRange Net::tile(int bucket, int index) const {
   return plan_.paging ? plan_.slots.tile(bucket, index)
-                      : ElementRange{0, plan_.slots.elements[bucket]};
+                      : ElementRange{0, plan_.slots.buckets[bucket].elements};
 }
 
 Tensor Net::slot(int bucket, int kind, int index, int step) const {
-  const int state = plan_.trace.slots[bucket][kind * plan_.slots.tiles(bucket) + index];
+  const int state = plan_.trace.buckets[bucket].slots[kind * plan_.slots.tiles(bucket) + index];
   return {AddressOf(state, step), Shape({tile(bucket, index).count()}), plan_.slots.dtype(bucket)};
 }
 
@@ -348,10 +348,10 @@ Tensor Net::bucket(int index, int step) const {
 }
 
 Tensor Net::summed(int index) const {
-  const auto& [leaves, update, values] = plan_.trace.buckets[index];
-  const int step = update < 0 ? values : update;
+  const NetTrace::TracedBucket& traced = plan_.trace.buckets[index];
+  const int step = traced.update < 0 ? traced.values : traced.update;
   if (!sent(index)) return bucket(index, step);
-  return {AddressOf(plan_.trace.summed[index], step), Shape({plan_.order.buckets[index].elements}),
+  return {AddressOf(traced.summed, step), Shape({plan_.order.buckets[index].elements}),
           plan_.order.buckets[index].dtype};
 }
 

@@ -89,7 +89,7 @@ class Net {
   // The gradients that an update reads, or a server's new parameters, at the plan's step for them.
   // This is bucket(index) unless the bucket is sent.
   Tensor summed(int index) const;
-  bool sent(int bucket) const { return plan_.trace.summed[bucket] >= 0; }
+  bool sent(int bucket) const { return plan_.trace.buckets[bucket].summed >= 0; }
   // Flat tensors of TableStates, or null.
   struct TableTensors {
     Tensor kept, first, rows, names, values;
