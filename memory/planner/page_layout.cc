@@ -202,16 +202,22 @@ class Layout {
       auto beyond = gap + 1;
       while (beyond != free_.end() && beyond->begin == (beyond - 1)->end) ++beyond;
       const size_t end = (beyond - 1)->end, length = end - gap->begin;
-      if (std::pair(fetches_since_, length) >= best) gap = beyond;
-      for (; gap != beyond && gap->begin + bytes <= end; ++gap) {
+      const auto is_worse = [&](int since) {
+        return std::pair(std::max(since, fetches_since_), length) >= best;
+      };
+      while (gap != beyond && gap->begin + bytes <= end && !is_worse(-1)) {
         int since = fetches_since_;
-        for (auto at = gap; at != beyond && at->begin < gap->begin + bytes; ++at) {
+        auto at = gap;
+        for (; at != beyond && at->begin < gap->begin + bytes && !is_worse(at->since); ++at) {
           since = std::max(since, at->since);
-          if (since > best.first) break;
         }
-        if (std::pair(since, length) >= best) continue;
-        found = gap->begin;
-        best = {since, length};
+        if (at == beyond || at->begin >= gap->begin + bytes) {
+          found = gap->begin;
+          best = {since, length};
+          ++gap;
+        } else {
+          gap = at + 1;  // what begins before that takes it, too
+        }
       }
       gap = beyond;
     }
