@@ -1,6 +1,7 @@
 #include "engine/training/plan/plan_report.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -82,9 +83,32 @@ StateKinds KindsOf(const NetTrace& trace) {
 
 std::string DescribeProgram(const NetPlan& plan) {
   const std::vector<TraceStep>& steps = plan.trace.trace.steps;
+  std::vector<int> order(steps.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (plan.paging) order = plan.paging->order;
+  std::vector<std::string> how(order.size()), moves(order.size());  // by position
+  std::vector<bool> seen(steps.size());
+  for (size_t at = 0; at < order.size(); ++at) {
+    if (seen[order[at]]) how[at] = ", again";
+    seen[order[at]] = true;
+  }
+  const auto move = [&](int at, const char* what, const Stay& stay) {
+    absl::StrAppendFormat(&moves[at], "%10s%-14s%s\n", "", what,
+                          ShortText(plan.paging->blocks[stay.block].name, kColumns - 24));
+  };
+  if (plan.paging) {
+    for (const auto& host : plan.paging->host_steps) how[host.position] += ", on the host";
+    for (const Stay& stay : plan.paging->stays) {
+      if (stay.fetched) move(stay.first_step, "fetched", stay);
+    }
+    for (const Stay& stay : plan.paging->stays) {
+      if (stay.written_back) move(stay.last_step, "written back", stay);
+    }
+  }
   std::string text = "an iteration, step by step:\n";
-  for (size_t step = 0; step < steps.size(); ++step) {
-    absl::StrAppendFormat(&text, "%6d  %s\n", step, ShortText(steps[step].name, kColumns - 8));
+  for (size_t at = 0; at < order.size(); ++at) {
+    absl::StrAppendFormat(&text, "%6d  %s%s\n%s", at,
+                          ShortText(steps[order[at]].name, kColumns - 24), how[at], moves[at]);
   }
   return text;
 }

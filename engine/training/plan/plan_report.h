@@ -17,7 +17,8 @@ std::string Mebibytes(size_t bytes);
 // By state of the trace: "pinned", "parameters", "optimizer", "gradients" or "activations".
 StateKinds KindsOf(const NetTrace& trace);
 
-// For people: what an iteration does, step by step.
+// For people: what an iteration does, step by step.  Where it pages, also what a step needs
+// fetched, and what is written back once it is over.
 std::string DescribeProgram(const NetPlan& plan);
 
 // For people: the states' offsets, and when memory is fullest.

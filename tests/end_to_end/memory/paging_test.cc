@@ -240,6 +240,8 @@ TEST(PagingTold, PlanBatchAndRun) {
       folder.Train("plan", on_sim("400K", {"--plan", "--verbose", "--plan_picture=" + page}));
   EXPECT_EQ(plan.exit_code, 0) << plan.ToString();
   EXPECT_THAT(plan.out, HasSubstr("an iteration, step by step:\n     0  upload\n     1  forward "));
+  EXPECT_THAT(plan.out, HasSubstr("\n          fetched       "));
+  EXPECT_THAT(plan.out, HasSubstr("\n          written back  "));
   EXPECT_THAT(plan.out, HasSubstr("in host memory between"));
   EXPECT_THAT(plan.out, HasSubstr("less than the largest step needs"));
   const std::string html = ReadFile(page).value_or("");
