@@ -236,15 +236,22 @@ TEST(Jpeg2000, WhatOpenCvReadsWronglyIsRefused) {
 
 TEST(Jpeg2000, SlicesAreThoseOfAll) {
   std::mt19937_64 random(1);
-  // A slice has 2^19 pixels.  Of grey, several have one reader.  Of alpha, each has its own.
-  for (const int channels : {1, 4}) {
-    const OtherPicture picture = RandomJpeg2000(".jp2", 753, 710, channels, 8, &random);
+  // A slice has 2^16 pixels, all of one reader, or 2^19, each of its own, where channels move.
+  for (const bool moved : {false, true}) {
+    constexpr int kChannels = 4;
+    OtherPicture picture = RandomJpeg2000(".jp2", 753, 710, kChannels, 8, &random);
+    if (moved) {  // red and blue
+      const size_t box = picture.file.find("cdef");
+      ASSERT_NE(box, picture.file.npos);
+      std::swap(picture.file[box + 11], picture.file[box + 23]);
+      for (Rgba& pixel : picture.pixels) std::swap(pixel[0], pixel[2]);
+    }
     const auto header = ReadOtherHeader(picture.file);
     ASSERT_TRUE(header.ok()) << header.status();
-    const PixelFormat format = {.channels = channels};
+    const PixelFormat format = {.channels = kChannels};
     const auto pixels = DecodeWindow(&DecodeOther, picture.file, *header, {0, 0, 753, 710}, format);
     ASSERT_TRUE(pixels.ok()) << pixels.status();
-    EXPECT_TRUE(*pixels == Formatted(picture.pixels, format)) << channels;
+    EXPECT_TRUE(*pixels == Formatted(picture.pixels, format)) << moved;
   }
 }
 

@@ -137,12 +137,31 @@ class OpenJpeg2000 {
   int64_t left_ = 0, top_ = 0;
 };
 
+// Whether OpenJPEG leaves the channels where they are.  It moves them if the box of their
+// definitions has another order: a count, then channel, type and colour of each.
+bool KeepsOrder(std::string_view boxes) {
+  const size_t box = boxes.find("cdef");
+  if (box == boxes.npos) return true;
+  const auto at = [&](size_t offset) {
+    return offset + 2 > boxes.size() ? -1
+                                     : static_cast<uint8_t>(boxes[offset]) * 256 +
+                                           static_cast<uint8_t>(boxes[offset + 1]);
+  };
+  constexpr int kWhole = 0, kNone = 65535;  // alpha's colours
+  for (int i = 0; i < at(box + 4); ++i) {
+    const size_t channel = box + 6 + 6 * static_cast<size_t>(i);
+    const int color = at(channel + 4);
+    if (color != kWhole && color != kNone && color != at(channel) + 1) return false;
+  }
+  return boxes.find("cdef", box + 4) == boxes.npos;
+}
+
 // Whether a reader can go on to further slices: of several tiles OpenJPEG forgets the first, and a
 // palette, or an order of channels, is applied to the first slice alone.
 bool GoesOn(std::string_view file, bool one_tile) {
   const std::string_view boxes = file.substr(0, file.find("jp2c"));
-  return one_tile && (file.starts_with("\xff\x4f") ||
-                      (boxes.find("pclr") == boxes.npos && boxes.find("cdef") == boxes.npos));
+  return one_tile &&
+         (file.starts_with("\xff\x4f") || (boxes.find("pclr") == boxes.npos && KeepsOrder(boxes)));
 }
 
 void ShowRow(const opj_image_t& image, int64_t row, int64_t width, uint8_t* to) {
@@ -166,9 +185,10 @@ Refusal DecodeJpeg2000(std::string_view file, const PictureHeader& header, const
   Refusal refusal = ReadStoredPicture(OtherFormat::kJpeg2000, file, picture);
   if (refusal.refused()) return refusal;
   const bool goes_on = GoesOn(file, picture.tiles == 1);
-  // Slices of large pictures are larger, so that few code blocks are decoded for two of them.
-  constexpr int64_t kPixels = 1 << 19, kSlices = 32;
-  const int64_t pixels = std::max(kPixels, header.height * header.width / kSlices);
+  // Slices of large pictures are larger, and those of new readers, which decode the code blocks
+  // that they share with the slice above again.
+  const int64_t least = goes_on ? 1 << 16 : 1 << 19, slices = goes_on ? 256 : 32;
+  const int64_t pixels = std::max(least, header.height * header.width / slices);
   const int64_t most_rows = std::max<int64_t>(pixels / stored.width, 1);
   std::optional<OpenJpeg2000> reader;
   std::vector<uint8_t> shown;
