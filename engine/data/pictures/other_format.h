@@ -2,7 +2,8 @@
 // loaded at first use (imgcodecs/imgcodecs.h).  Private to the room: use picture.h.  Any thread.
 //
 // What is noticed of a file that is no longer whole:
-//   noticed      that it was cut, but for bytes behind the last pixel
+//   noticed      that it was cut, but for bytes behind the last pixel, and digits of a PNM text's
+//                last number
 //   noticed      of TIFF: damage of the window's strips that libtiff or libjpeg complain or warn of
 //   not noticed  changed bytes of pixels that are not packed.  These formats have no checksums
 #pragma once
@@ -24,9 +25,10 @@ absl::StatusOr<PictureHeader> ReadOtherHeader(std::string_view file);
 
 // Decodes a window of stored pixels, that is before they are turned, to [stored.height,
 // stored.width, channels].  16 bits are rounded to 8, alpha is blended.  Of TIFF and JPEG
-// 2000 only strips, tiles and code blocks of the window are decoded, of others all.
-// Memory beside `to`: of BMP and PNM 1 to 8 bytes a pixel of the picture, of the others see
-// imgcodecs/tiff.h and jpeg2000.h.
+// 2000 only strips, tiles and code blocks of the window are decoded, of a PNM text all rows down to
+// the window's last, of others all.
+// Memory beside `to`: of BMP and binary PNM 1 to 8 bytes a pixel of the picture, of the others see
+// imgcodecs/tiff.h, jpeg2000.h and text_pnm.h.
 // Errors: DataLoss as above, ResourceExhausted for lack of memory.
 // Precondition: `header` is ReadOtherHeader's of this file, and the window lies within it.
 absl::Status DecodeOther(std::string_view file, const PictureHeader& header, const Window& stored,

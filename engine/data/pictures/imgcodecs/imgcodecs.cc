@@ -10,6 +10,7 @@
 #include "engine/data/pictures/imgcodecs/refusal.h"
 #include "engine/data/pictures/imgcodecs/stored_size.h"
 #include "engine/data/pictures/imgcodecs/text_line.h"
+#include "engine/data/pictures/imgcodecs/text_pnm.h"
 #include "engine/data/pictures/imgcodecs/tiff.h"
 
 namespace gyre {
@@ -61,6 +62,9 @@ int gyre_imgcodecs_decode(gyre::OtherFormat format, std::string_view file,
       case gyre::OtherFormat::kJpeg2000:
         return gyre::DecodeJpeg2000(file, header, stored, row);
       default:
+        if (gyre::IsTextPnm(format, file)) {
+          return gyre::DecodeTextPnm(file, header, stored, row);
+        }
         return gyre::DecodeByOpenCv(format, file, header, stored, row);
     }
   });

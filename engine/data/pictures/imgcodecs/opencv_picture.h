@@ -1,4 +1,4 @@
-// opencv_picture.h: BMPs and PNM files by OpenCV's imgcodecs.  Any thread.
+// opencv_picture.h: BMPs and binary PNM files by OpenCV's imgcodecs.  Any thread.
 #pragma once
 
 #include <string_view>

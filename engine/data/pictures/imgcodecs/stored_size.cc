@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "engine/data/pictures/imgcodecs/text_pnm.h"
+
 namespace gyre {
 namespace {
 
@@ -174,29 +176,15 @@ Refusal Jpeg2000Size(std::string_view file, StoredPicture& picture) {
   return Jpeg2000Blocks(stream, picture);
 }
 
-// Takes the next number off a PNM header.  Blanks and comments come before it.  -1: there is none.
-int64_t NextNumber(std::string_view& rest) {
-  while (!rest.empty() && std::string_view(" \t\r\n\v\f#").find(rest[0]) != rest.npos) {
-    rest.remove_prefix(rest[0] == '#' ? std::min(rest.find('\n'), rest.size()) : 1);
-  }
-  int64_t number = -1;
-  constexpr int64_t kMost = int64_t{1} << 40;  // more digits change nothing
-  for (; !rest.empty() && rest[0] >= '0' && rest[0] <= '9'; rest.remove_prefix(1)) {
-    if (number < kMost) number = 10 * std::max<int64_t>(number, 0) + (rest[0] - '0');
-  }
-  return number;
-}
-
 Refusal PnmSize(std::string_view file, StoredPicture& picture) {
   std::string_view rest = file.substr(2);
   const bool bitmap = file[1] == '1' || file[1] == '4';
-  const int64_t width = NextNumber(rest), height = NextNumber(rest);
-  const int64_t most = bitmap ? 255 : NextNumber(rest);
+  const int64_t width = NextPnmNumber(rest), height = NextPnmNumber(rest);
+  const int64_t most = bitmap ? 255 : NextPnmNumber(rest);
   if (most < 1 || most > 65535) {
     return Damaged("expected a PNM of values up to 1 to 65535, got " + std::to_string(most));
   }
-  const bool scaled = most < 256 && file[1] <= '3';  // by OpenCV, of texts, rounded down
-  return Sized("PNM", height, width, scaled ? 255 : static_cast<int>(most), picture);
+  return Sized("PNM", height, width, static_cast<int>(most), picture);
 }
 
 }  // namespace
