@@ -81,7 +81,7 @@ done
 gzip -9n <CHANGELOG.md >"$documents/CHANGELOG.md.gz"
 python3 tools/packaging/help_pages.py "$prefix" "$version"
 
-# What is linked with OpenCV is recommended alone: it brings 200 MB, and imgcodecs 150.
+# What is linked with OpenCV is recommended alone: it brings 200 MB.
 mkdir -p "$work/debian"
 printf 'Source: gyre\n\nPackage: gyre\nArchitecture: %s\n' "$architecture" >"$work/debian/control"
 needs=$(cd "$work" && dpkg-shlibdeps -O "${needed[@]}" -dRecommends "${wanted[@]}")

@@ -31,7 +31,7 @@ absl::StatusOr<ImgcodecsLibrary> OpenLibrary() {
     }
     return absl::UnavailableError(absl::StrCat(
         "TIFF, BMP, JPEG 2000, PNM and drawn text need ", path, ", which does not load: ", why,
-        "; run tools/setup, or apt-get install libopencv-imgcodecs406 libtiff6 libopenjp2-7"));
+        "; run tools/setup, or apt-get install libopencv-imgproc406 libtiff6 libopenjp2-7"));
   }
   ImgcodecsLibrary library;
   library.read_header = reinterpret_cast<ReadOtherHeaderFunction*>(dlsym(handle, kReadOtherHeader));

@@ -18,17 +18,15 @@
 namespace gyre {
 
 // Reads the size and TIFF's orientation, and decodes nothing.
-// Errors: InvalidArgument for a file of no known signature, and for what OpenCV reads wrongly
-// (imgcodecs/stored_size.h) or libtiff not at all (imgcodecs/tiff.h).  DataLoss for a broken
-// header.  Unavailable if the library is missing, which is no fault of the file.
+// Errors: InvalidArgument for a file of no known signature, and for kinds that are not read
+// (imgcodecs/bmp.h, jpeg2000_size.h, tiff.h).  DataLoss for a broken header.  Unavailable if the library is missing, which is no fault of the file.
 absl::StatusOr<PictureHeader> ReadOtherHeader(std::string_view file);
 
 // Decodes a window of stored pixels, that is before they are turned, to [stored.height,
 // stored.width, channels].  16 bits are rounded to 8, alpha is blended.  Of TIFF and JPEG
 // 2000 only strips, tiles and code blocks of the window are decoded, of a PNM text all rows down to
-// the window's last, of others all.
-// Memory beside `to`: of BMP and binary PNM 1 to 8 bytes a pixel of the picture, of the others see
-// imgcodecs/tiff.h, jpeg2000.h and text_pnm.h.
+// the window's last, of a BMP's run-length code all.
+// Memory beside `to`: see imgcodecs/bmp.h, jpeg2000.h, pnm.h and tiff.h.
 // Errors: DataLoss as above, ResourceExhausted for lack of memory.
 // Precondition: `header` is ReadOtherHeader's of this file, and the window lies within it.
 absl::Status DecodeOther(std::string_view file, const PictureHeader& header, const Window& stored,

@@ -20,13 +20,13 @@ std::string Bytes(uint32_t value, int size, bool big_endian = false) {
   return bytes;
 }
 
-// bits: 8 (with a palette), 24 or 32.  header: 12, 40 or 108 bytes.
+// bits: 1, 4, 8 (with a palette), 24 or 32.  header: 12, 40 or 108 bytes.
 OtherPicture RandomBmp(int height, int width, int bits, uint32_t header, bool top_down,
                        std::mt19937_64* random) {
   std::string palette;
   const int entry = header == 12 ? 3 : 4;
   std::vector<Rgba> colors;
-  for (int i = 0; bits == 8 && i < 256; ++i) {
+  for (int i = 0; bits <= 8 && i < 1 << bits; ++i) {
     const auto color = static_cast<uint32_t>((*random)() & 0xffffff);
     palette += Bytes(color, entry);
     colors.push_back({static_cast<int>(color >> 16), static_cast<int>(color >> 8 & 255),
@@ -38,6 +38,13 @@ OtherPicture RandomBmp(int height, int width, int bits, uint32_t header, bool to
     std::string row;
     for (int x = 0; x < width; ++x) {
       const auto value = static_cast<uint32_t>((*random)());
+      if (bits < 8) {  // the upper bits are the left pixels
+        if (x * bits % 8 == 0) row += '\0';
+        const uint32_t index = value % (1u << bits);
+        row.back() = static_cast<char>(row.back() | index << (8 - bits - x * bits % 8));
+        picture.pixels.push_back(colors[index]);
+        continue;
+      }
       row += Bytes(value, bits / 8);  // the fourth byte of 32 bits means nothing
       picture.pixels.push_back(bits == 8 ? colors[value & 255]
                                          : Rgba{static_cast<int>(value >> 16 & 255),
@@ -59,7 +66,7 @@ OtherPicture RandomBmp(int height, int width, int bits, uint32_t header, bool to
             Bytes(static_cast<uint32_t>(top_down ? -height : height), 4) + Bytes(1, 2) +
             Bytes(static_cast<uint32_t>(bits), 2);
   }
-  info.resize(header);
+  info.resize(header);  // no packing, and as many colours as the bits allow
   const auto at = static_cast<uint32_t>(14 + info.size() + palette.size());
   picture.file = "BM" + Bytes(at + static_cast<uint32_t>(data.size()), 4) + Bytes(0, 4) +
                  Bytes(at, 4) + info + palette + data;
@@ -70,7 +77,7 @@ TEST(Bmp, EveryKindAndWindowIsRight) {
   std::mt19937_64 random(1);
   for (const auto& [height, width] :
        std::vector<std::pair<int, int>>{{1, 1}, {1, 5}, {6, 1}, {7, 10}, {9, 3}}) {
-    for (const int bits : {8, 24, 32}) {
+    for (const int bits : {1, 4, 8, 24, 32}) {
       for (const uint32_t header : {12u, 40u, 108u}) {
         for (const bool top_down : {false, true}) {
           if (header == 12 && (top_down || bits == 32)) continue;
@@ -83,7 +90,40 @@ TEST(Bmp, EveryKindAndWindowIsRight) {
   }
 }
 
-TEST(Bmp, WhatOpenCvReadsWronglyIsRefused) {
+// A BMP of 5 x 3 pixels of a run-length code.  Colour i of the palette is (i, i, i).
+std::string BmpOfRuns(int bits, const std::string& code) {
+  std::string palette;
+  for (uint32_t i = 0; i < 1u << bits; ++i) palette += Bytes(i * 0x10101, 4);
+  std::string info = Bytes(40, 4) + Bytes(5, 4) + Bytes(3, 4) + Bytes(1, 2) +
+                     Bytes(static_cast<uint32_t>(bits), 2) + Bytes(bits == 8 ? 1 : 2, 4);
+  info.resize(40);
+  const auto at = static_cast<uint32_t>(14 + info.size() + palette.size());
+  return "BM" + Bytes(0, 8) + Bytes(at, 4) + info + palette + code;
+}
+
+TEST(Bmp, RunsSkipsAndPlainIndicesAreRight) {
+  using namespace std::string_literals;
+  std::mt19937_64 random(1);
+  const auto expect = [&](int bits, const std::string& code, const std::vector<int>& grey) {
+    OtherPicture picture = {BmpOfRuns(bits, code), {}};
+    for (const int value : grey) picture.pixels.push_back({value, value, value, 255});
+    ExpectOther(picture, 3, 5, &random);
+  };
+  // The lowest row comes first.  0 begins: 0, an end of a row; 1, the end; 2, a move; else indices.
+  expect(8, "\5\7\0\0\0\2\1\1\2\x09\0\1"s, {0, 9, 9, 0, 0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7});
+  expect(8, "\0\3\1\2\3\0\2\4\0\0\0\4\5\6\7\x08\1\xff\0\0\1\2\0\0"s,
+         {2, 0, 0, 0, 0, 5, 6, 7, 8, 255, 1, 2, 3, 4, 4});
+  expect(4, "\5\x1e\0\0\0\5\x12\x34\x50\0\0\0\1\xf0\0\1"s,
+         {15, 0, 0, 0, 0, 1, 2, 3, 4, 5, 1, 14, 1, 14, 1});
+  const std::string wrong = "DATA_LOSS: the BMP's run-length code is truncated or damaged";
+  for (const std::string& code :
+       {""s, "\5"s, "\5\7"s, "\6\7\0\1"s, "\0\2\1"s, "\0\4\1\2"s, "\0\2\0\3\1\1\0\1"s}) {
+    EXPECT_EQ(ErrorOfOther(BmpOfRuns(8, code)).ToString(), wrong);
+  }
+  EXPECT_EQ(ErrorOfOther(BmpOfRuns(8, "").substr(0, 600)).ToString(), wrong);
+}
+
+TEST(Bmp, OtherKindsAreRefused) {
   std::mt19937_64 random(1);
   std::string file = RandomBmp(3, 4, 32, 108, false, &random).file;
   constexpr char kStart[] = "INVALID_ARGUMENT: expected a picture of a kind that is read, got ";
@@ -111,7 +151,18 @@ TEST(Bmp, ABrokenHeaderIsAnError) {
             "DATA_LOSS: expected a BMP of 1 to 1048576 pixels a side, got 4 x 2147483648");
   EXPECT_EQ(with(14, 13),
             "DATA_LOSS: expected a BMP whose header has 12, 40 or more bytes, got 13");
-  EXPECT_EQ(with(28, 7), "DATA_LOSS: the picture is truncated or damaged: OpenCV refuses it");
+  EXPECT_EQ(with(28, 7),
+            "INVALID_ARGUMENT: expected a picture of a kind that is read, got a BMP of 7 bits a "
+            "pixel; convert it to PNG or TIFF");
+  EXPECT_EQ(with(30, 4),
+            "INVALID_ARGUMENT: expected a picture of a kind that is read, got a BMP of 24 bits a "
+            "pixel that is packed by method 4; convert it to PNG or TIFF");
+  EXPECT_EQ(with(10, 60),
+            "DATA_LOSS: expected 36 bytes of pixels of a BMP of 4 x 3, got 30: it is truncated or "
+            "damaged");
+  std::string palette = RandomBmp(3, 4, 8, 40, false, &random).file.substr(0, 400);
+  EXPECT_EQ(ErrorOfOther(palette.replace(10, 4, Bytes(300, 4))).ToString(),
+            "DATA_LOSS: expected a BMP's palette of 256 colours: it is truncated");
 }
 
 OtherPicture RandomPnm(char kind, int height, int width, int most, std::mt19937_64* random) {
@@ -173,6 +224,15 @@ TEST(Pnm, ABrokenHeaderIsAnError) {
   EXPECT_EQ(ErrorOfOther("P5 # no more").code(), absl::StatusCode::kDataLoss);
 }
 
+TEST(Pnm, BytesThatLackOrExceedAreErrors) {
+  EXPECT_TRUE(ErrorOfOther("P5 3 2 9\n\1\2\3\4\5\6 more").ok());
+  EXPECT_EQ(ErrorOfOther("P5 3 2 9\n\1\2\3\4\5"),
+            absl::DataLossError("expected 6 bytes of pixels of a PNM of 3 x 2, got 5: it is "
+                                "truncated or damaged"));
+  EXPECT_EQ(ErrorOfOther("P5 3 2 9\n\1\2\3\4\5\12"),
+            absl::DataLossError("expected a PNM of numbers up to 9, got 10 in row 1, column 2"));
+}
+
 TEST(Pnm, ATextNeedsNoLastNewlineAndSaysWhatIsWrong) {
   EXPECT_TRUE(ErrorOfOther("P3\n2 1\n9\n0 1 2 # a pixel\n7 8 9").ok());
   EXPECT_TRUE(ErrorOfOther("P1 3 1 010").ok());
@@ -227,7 +287,7 @@ TEST(Jpeg2000, EveryKindAndWindowIsRight) {
   }
 }
 
-TEST(Jpeg2000, WhatOpenCvReadsWronglyIsRefused) {
+TEST(Jpeg2000, OtherKindsAreRefused) {
   std::mt19937_64 random(1);
   const std::string file = RandomJpeg2000(".jp2", 33, 40, 3, 8, &random).file;
   const size_t stream = file.find("\xff\x4f\xff\x51");

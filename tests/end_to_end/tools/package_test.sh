@@ -114,7 +114,7 @@ for field in "Package: gyre" "Version: $version"; do
 done
 depends=$(dpkg-deb -f "$deb" Depends) recommends=$(dpkg-deb -f "$deb" Recommends)
 [[ $depends == *libdnnl2* && $depends == *libopenmpi3* ]] || fail "Depends: $depends"
-[[ $depends != *opencv* && $depends != *gdal* && $recommends == *imgcodecs* ]] ||
+[[ $depends != *opencv* && $depends != *gdal* && $recommends == *imgproc* && $recommends != *imgcodecs* ]] ||
   fail "Depends: $depends; Recommends: $recommends"
 
 # Nothing is left of a package that is not made.

@@ -5,12 +5,12 @@
 #include <exception>
 #include <new>
 
+#include "engine/data/pictures/imgcodecs/bmp.h"
 #include "engine/data/pictures/imgcodecs/jpeg2000.h"
-#include "engine/data/pictures/imgcodecs/opencv_picture.h"
+#include "engine/data/pictures/imgcodecs/jpeg2000_size.h"
+#include "engine/data/pictures/imgcodecs/pnm.h"
 #include "engine/data/pictures/imgcodecs/refusal.h"
-#include "engine/data/pictures/imgcodecs/stored_size.h"
 #include "engine/data/pictures/imgcodecs/text_line.h"
-#include "engine/data/pictures/imgcodecs/text_pnm.h"
 #include "engine/data/pictures/imgcodecs/tiff.h"
 
 namespace gyre {
@@ -36,10 +36,19 @@ int Guarded(char* text, Call call) {
 }
 
 Refusal ReadHeader(OtherFormat format, std::string_view file, PictureHeader& header) {
-  if (format == OtherFormat::kTiff) return ReadTiffHeader(file, header);
-  StoredPicture picture;
-  Refusal refusal = ReadStoredPicture(format, file, picture);
-  header = picture.header;
+  switch (format) {
+    case OtherFormat::kBmp:
+      return ReadBmpHeader(file, header);
+    case OtherFormat::kPnm:
+      return ReadPnmHeader(file, header);
+    case OtherFormat::kTiff:
+      return ReadTiffHeader(file, header);
+    case OtherFormat::kJpeg2000:
+      break;
+  }
+  Jpeg2000Size size;
+  Refusal refusal = ReadJpeg2000Size(file, size);
+  header = size.header;
   return refusal;
 }
 
@@ -57,16 +66,16 @@ int gyre_imgcodecs_decode(gyre::OtherFormat format, std::string_view file,
   return gyre::Guarded(text, [&] {
     const auto row = [&](const uint8_t* pixels, int channels) { take(taker, pixels, channels); };
     switch (format) {
+      case gyre::OtherFormat::kBmp:
+        return gyre::DecodeBmp(file, header, stored, row);
+      case gyre::OtherFormat::kPnm:
+        return gyre::DecodePnm(file, header, stored, row);
       case gyre::OtherFormat::kTiff:
         return gyre::DecodeTiff(file, header, stored, row);
       case gyre::OtherFormat::kJpeg2000:
-        return gyre::DecodeJpeg2000(file, header, stored, row);
-      default:
-        if (gyre::IsTextPnm(format, file)) {
-          return gyre::DecodeTextPnm(file, header, stored, row);
-        }
-        return gyre::DecodeByOpenCv(format, file, header, stored, row);
+        break;
     }
+    return gyre::DecodeJpeg2000(file, header, stored, row);
   });
 }
 

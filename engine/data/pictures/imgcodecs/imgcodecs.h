@@ -1,8 +1,8 @@
 // imgcodecs.h: what libgyre_imgcodecs.so does: reads TIFFs by libtiff, JPEG 2000 by OpenJPEG, BMPs
-// and binary PNM files by OpenCV's imgcodecs, PNM texts itself, and draws text.  imgcodecs maps 140
-// libraries in 66 ms and takes 50 MB, so a program opens the library at first use
-// (imgcodecs_library.h).  The two share no code, hence the interface: of C, with plain types,
-// errors as a code and a text, no exceptions.  Any thread.
+// and PNM files itself, and draws text by OpenCV's imgproc.  Each start would map these libraries
+// in 9 ms, so a program opens the library at first use (imgcodecs_library.h).  The two share no
+// code, hence the interface: of C, with plain types, errors as a code and a text, no exceptions.
+// Any thread.
 #pragma once
 
 #include <cstddef>

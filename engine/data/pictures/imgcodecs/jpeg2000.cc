@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/data/pictures/imgcodecs/stored_size.h"
+#include "engine/data/pictures/imgcodecs/jpeg2000_size.h"
 
 namespace gyre {
 namespace {
@@ -168,11 +168,11 @@ void ShowRow(const opj_image_t& image, int64_t row, int64_t width, uint8_t* to) 
   const int64_t channels = image.numcomps;
   for (int64_t c = 0; c < channels; ++c) {
     const opj_image_comp_t& component = image.comps[c];
-    const int most = (1 << component.prec) - 1;
+    const uint32_t most = (1u << component.prec) - 1;
     const OPJ_INT32* const from = component.data + row * width;
     for (int64_t x = 0; x < width; ++x) {
-      const int value = std::clamp<int>(from[x], 0, most);
-      to[x * channels + c] = static_cast<uint8_t>((value * 510 + most) / (2 * most));
+      const auto value = static_cast<uint32_t>(std::max(from[x], 0));
+      to[x * channels + c] = ShownSample(std::min(value, most), most);
     }
   }
 }
@@ -181,10 +181,10 @@ void ShowRow(const opj_image_t& image, int64_t row, int64_t width, uint8_t* to) 
 
 Refusal DecodeJpeg2000(std::string_view file, const PictureHeader& header, const Window& stored,
                        RowFunction row) {
-  StoredPicture picture;
-  Refusal refusal = ReadStoredPicture(OtherFormat::kJpeg2000, file, picture);
+  Jpeg2000Size size;
+  Refusal refusal = ReadJpeg2000Size(file, size);
   if (refusal.refused()) return refusal;
-  const bool goes_on = GoesOn(file, picture.tiles == 1);
+  const bool goes_on = GoesOn(file, size.tiles == 1);
   // Slices of large pictures are larger, and those of new readers, which decode the code blocks
   // that they share with the slice above again.
   const int64_t least = goes_on ? 1 << 16 : 1 << 19, slices = goes_on ? 256 : 32;

@@ -3,16 +3,13 @@
 // is damaged, drops alpha of grey, and mixes up some layouts.  Pure functions.  Any thread.
 #pragma once
 
-#include <cstdint>
 #include <string_view>
 
-#include "absl/functional/function_ref.h"
+#include "engine/data/pictures/imgcodecs/decoding.h"
 #include "engine/data/pictures/imgcodecs/refusal.h"
 #include "engine/data/pictures/picture.h"
 
 namespace gyre {
-
-using RowFunction = absl::FunctionRef<void(const uint8_t* pixels, int channels)>;
 
 // The first page's size and orientation.
 // Errors: DataLoss for a directory that libtiff cannot read, a side above 2^20, and more pixels
