@@ -308,10 +308,14 @@ TEST(Jpeg2000, OtherKindsAreRefused) {
 TEST(Jpeg2000, SlicesAreThoseOfAll) {
   std::mt19937_64 random(1);
   // A slice has 2^16 pixels, all of one reader, or 2^19, each of its own, where channels move.
-  for (const bool moved : {false, true}) {
+  enum Kind { kOneReader, kMoved, kLayers };
+  for (const Kind kind : {kOneReader, kMoved, kLayers}) {
     constexpr int kChannels = 4;
     OtherPicture picture = RandomJpeg2000(".jp2", 753, 710, kChannels, 8, &random);
-    if (moved) {  // red and blue
+    if (kind == kLayers) {  // all but one empty: a reader has three slices
+      picture.file.replace(picture.file.find("\xff\x52") + 6, 2, Bytes(64, 2, true));
+    }
+    if (kind == kMoved) {  // red and blue
       const size_t box = picture.file.find("cdef");
       ASSERT_NE(box, picture.file.npos);
       std::swap(picture.file[box + 11], picture.file[box + 23]);
@@ -322,7 +326,7 @@ TEST(Jpeg2000, SlicesAreThoseOfAll) {
     const PixelFormat format = {.channels = kChannels};
     const auto pixels = DecodeWindow(&DecodeOther, picture.file, *header, {0, 0, 753, 710}, format);
     ASSERT_TRUE(pixels.ok()) << pixels.status();
-    EXPECT_TRUE(*pixels == Formatted(picture.pixels, format)) << moved;
+    EXPECT_TRUE(*pixels == Formatted(picture.pixels, format)) << kind;
   }
 }
 

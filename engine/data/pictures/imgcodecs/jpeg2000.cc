@@ -187,15 +187,20 @@ Refusal DecodeJpeg2000(std::string_view file, const PictureHeader& header, const
   const bool goes_on = GoesOn(file, size.tiles == 1);
   // Slices of large pictures are larger, and those of new readers, which decode the code blocks
   // that they share with the slice above again.
-  const int64_t least = goes_on ? 1 << 16 : 1 << 19, slices = goes_on ? 256 : 32;
+  const int64_t least = goes_on ? 1 << 16 : 1 << 19, slices = goes_on ? 64 : 32;
   const int64_t pixels = std::max(least, header.height * header.width / slices);
   const int64_t most_rows = std::max<int64_t>(pixels / stored.width, 1);
+  // For each slice a reader notes anew where all parts of code blocks are, in 16 to 32 bytes each,
+  // and keeps these notes.
+  constexpr int64_t kMostNotes = 1 << 17;
+  const int64_t slices_of_reader = goes_on ? std::max<int64_t>(kMostNotes / size.parts, 1) : 1;
   std::optional<OpenJpeg2000> reader;
+  int64_t slice = 0;
   std::vector<uint8_t> shown;
   const int64_t bottom = stored.top + stored.height;
-  for (int64_t top = stored.top; top < bottom; top += most_rows) {
+  for (int64_t top = stored.top; top < bottom; top += most_rows, ++slice) {
     const int64_t rows = std::min(most_rows, bottom - top);
-    if (!goes_on || !reader) {
+    if (slice % slices_of_reader == 0) {
       refusal = reader.emplace(file).ReadHeader();
       if (refusal.refused()) return refusal;
     }

@@ -12,9 +12,9 @@ namespace gyre {
 
 // Calls `row` with each row of the window, from the top, scaled to 8 bits.  Decodes only code
 // blocks of the window.
-// Memory: the file's bytes again, at most 96 MiB of tiles and code blocks (jpeg2000_size.h), and
+// Memory: the file's bytes again, at most 64 MiB of tiles or code blocks (jpeg2000_size.h), and
 // about 30 bytes a pixel of a slice and its neighbouring code blocks.  A slice has 2^16 pixels, or
-// a 256th of the picture.  Of several tiles, a palette or moved channels it has 2^19, or a 32nd.
+// a 64th of the picture.  Of several tiles, a palette or moved channels it has 2^19, or a 32nd.
 // Errors: DataLoss for what OpenJPEG cannot read.  InvalidArgument for colours that are neither
 // grey nor red, green, blue.
 // Precondition: ReadJpeg2000Size takes the file, with this header.

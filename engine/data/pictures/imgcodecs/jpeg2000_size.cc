@@ -70,10 +70,13 @@ Refusal Jpeg2000Blocks(std::string_view stream, Jpeg2000Size& size) {
   // Segments of the main header: a marker, a length without the marker's, and content.
   constexpr int64_t kTile = 0xff90, kDefault = 0xff52, kOfComponent = 0xff53;
   size_t segment = 2;
+  int64_t layers = 1;
   while (segment + 4 <= stream.size() && at(segment, 2) != kTile) {
     if (const bool coding = at(segment, 2) == kDefault; coding || at(segment, 2) == kOfComponent) {
       const int64_t blocks = components * BlocksOf(stream.substr(std::min(segment, stream.size())),
                                                    coding, rows, columns);
+      if (coding) layers = std::max<int64_t>(at(segment + 6, 2), 1);
+      size.parts = std::max(size.parts, blocks * layers);
       if (blocks > kMostBlocks) {
         return Invalid("expected JPEG 2000 of at most " + std::to_string(kMostBlocks) +
                        " code blocks a tile, got " + std::to_string(blocks) +

@@ -13,6 +13,7 @@ namespace gyre {
 struct Jpeg2000Size {
   PictureHeader header;
   int64_t tiles = 1;
+  int64_t parts = 1;  // of a tile's code blocks, one for each layer of quality, or a few more
 };
 
 // Errors: DataLoss for a header that is cut off or broken, or claims far more than the file has.
