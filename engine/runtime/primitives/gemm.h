@@ -59,6 +59,16 @@ void ForEachProduct(const GemmSpec& spec, const F& f) {
   }
 }
 
+// Rows of another product, of contiguous arrays, with as many columns and a factor packed alike.
+// Calls of RunBeside compute rows_beside of them.
+struct RowsBeside {
+  int64_t k = 0;
+  const void* a = nullptr;  // its first row
+  const void* b = nullptr;  // packed
+  void* c = nullptr;
+  int64_t part = 0;  // of the columns, which are cut into rows_beside parts
+};
+
 class Gemm {
  public:
   virtual ~Gemm() = default;
@@ -85,6 +95,14 @@ class Gemm {
   virtual absl::Status RunRows(Stream&, int64_t /*rows*/, const void* /*a*/, const void* /*b*/,
                                void* /*c*/, void* /*scratch*/) const {
     return absl::UnimplementedError("no product of a part of the rows");
+  }
+  // Rows of `other` that as many calls of RunBeside compute.  0: it cannot.
+  virtual int64_t rows_beside(const Gemm& /*other*/) const { return 0; }
+  // Run of one row, and beside it a part of `rows`.  One row waits for the cache that b comes from,
+  // many rows for multiply-adds.  Both give the bits that they give alone.
+  virtual absl::Status RunBeside(Stream&, const void* /*a*/, const void* /*b*/, void* /*c*/,
+                                 const RowsBeside& /*rows*/) const {
+    return absl::UnimplementedError("no product beside another");
   }
 };
 

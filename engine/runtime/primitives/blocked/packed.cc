@@ -1,6 +1,8 @@
 // b lies in strips of as many columns as a tile has, [strip][k][column]: few rows of a pass through
 // all of it, and find the next row of a strip where the last one ended.  Of BF16 it is
 // [strip][pair of k][column][2].
+//
+// One row waits for b.  Many rows wait for multiply-adds.  So one loop may compute both products.
 #include <algorithm>
 #include <type_traits>
 
@@ -114,6 +116,59 @@ struct MultiplyTiles {
   }
 };
 
+// One row, and beside it a part of some rows of another product.  Strips are shared out among
+// threads, each of which computes both products' columns there, a few strips and at most one vector
+// of the other's columns at a time.
+struct MultiplyBeside {
+  static constexpr int64_t kStep = kRowsBeside * kColumnsBeside;
+  GemmSpec spec;
+  const float* a;
+  const float* strips;
+  float* c;
+  RowsBeside rows;
+
+  void operator()(int64_t begin, int64_t end) const {
+    // The other's part: every kRowsBeside-th vector of columns, whatever the threads.
+    int64_t column =
+        RoundUp(begin * kStrip - rows.part * kColumnsBeside, kStep) + rows.part * kColumnsBeside;
+    const int64_t past = std::min(spec.n, end * kStrip);
+    const int64_t groups = CeilDiv(end - begin, kRowStrips);
+    const auto strip = [&](int64_t group) { return begin + group * (end - begin) / groups; };
+    for (int64_t i = 0; i < groups; ++i) {
+      // Of two calls, the second begins with the strips that the first has left in the cache.
+      const int64_t group = rows.part % 2 == 0 ? i : groups - 1 - i;
+      const Products row = Row(strip(group), strip(group + 1));
+      if (column < past) {
+        MultiplyRowBeside(row, Others(column));
+      } else {
+        MultiplyAlongColumns(row);
+      }
+      column += kStep;
+    }
+  }
+
+  Products Row(int64_t begin, int64_t end) const {
+    const int64_t column = begin * kStrip;
+    Products p{.rows = 1, .columns = std::min(spec.n, end * kStrip) - column, .inner = spec.k};
+    p.a = a;
+    p.b = strips + column * spec.k;
+    p.b_inner = kStrip;
+    p.b_strip = kStrip * spec.k;
+    p.c = c + column;
+    return p;
+  }
+
+  ProductsBeside Others(int64_t column) const {
+    const int64_t strip = column / kStrip;
+    return {.columns = std::min(kColumnsBeside, spec.n - column),
+            .inner = rows.k,
+            .a = static_cast<const float*>(rows.a),
+            .b = static_cast<const float*>(rows.b) + strip * kStrip * rows.k + column % kStrip,
+            .c = static_cast<float*>(rows.c) + column,
+            .c_row = spec.n};
+  }
+};
+
 template <typename T>
 class PackedProduct : public UnpreparedGemm {
  public:
@@ -148,6 +203,20 @@ class PackedProduct : public UnpreparedGemm {
       for (int64_t k = 0; k < spec_.k; ++k) column[k * row_step] = strip[k * kStrip + j % kStrip];
     }
     return absl::OkStatus();
+  }
+
+  int64_t rows_beside(const Gemm& other) const override {
+    if constexpr (!std::is_same_v<T, float>) return 0;
+    const auto* const product = dynamic_cast<const PackedProduct*>(&other);
+    const bool takes = product != nullptr && product->spec_.n == spec_.n && spec_.m == 1 &&
+                       !spec_.accumulate && !product->spec_.accumulate;
+    return takes ? kRowsBeside : 0;
+  }
+  absl::Status RunBeside(Stream& stream, const void* a, const void* b, void* c,
+                         const RowsBeside& rows) const override {
+    return OnTeam(stream, strips(),
+                  MultiplyBeside{spec_, static_cast<const float*>(a), static_cast<const float*>(b),
+                                 static_cast<float*>(c), rows});
   }
 
  private:

@@ -21,8 +21,7 @@ namespace {
 
 constexpr int64_t kLanes = 16;
 constexpr int kMostVectors = kProductColumns / kLanes;
-constexpr int kRowStrips = 4;  // of a tile of one row
-constexpr int kMostDots = 2;   // columns of a tile along k
+constexpr int kMostDots = 2;  // columns of a tile along k
 
 // The lanes that are used of the last of the vectors that hold n elements.
 __mmask16 LastLanes(int64_t n) {
@@ -101,6 +100,63 @@ template <int kRows, int kVectors>
   }
 }
 
+// a[0] times a row of b, which has a stride from strip to strip.
+template <int kVectors>
+[[gnu::target("avx512f"), gnu::always_inline]] inline void AddToRow(const float* a, const float* b,
+                                                                    int64_t strip, __mmask16 last,
+                                                                    __m512 (&sum)[kVectors]) {
+  const __m512 element = _mm512_set1_ps(*a);
+#pragma GCC unroll 12
+  for (int v = 0; v < kVectors; ++v) {
+    const float* const from = b + v / kMostVectors * strip + v % kMostVectors * kLanes;
+    sum[v] = _mm512_fmadd_ps(element, Load(from, v + 1 == kVectors, last), sum[v]);
+  }
+}
+
+// A column of a times a row of b.
+[[gnu::target("avx512f"), gnu::always_inline]] inline void AddToRows(const float* a, int64_t a_row,
+                                                                     const float* b, __mmask16 last,
+                                                                     __m512 (&sum)[kRowsBeside]) {
+  const __m512 columns = _mm512_maskz_loadu_ps(last, b);
+#pragma GCC unroll 12
+  for (int i = 0; i < kRowsBeside; ++i) {
+    sum[i] = _mm512_fmadd_ps(_mm512_set1_ps(a[i * a_row]), columns, sum[i]);
+  }
+}
+
+// row.columns fill kVectors.  24 vectors of sums stay in registers.
+template <int kVectors>
+[[gnu::target("avx512f")]] void BesideTile(const Products& row, const ProductsBeside& other) {
+  const __mmask16 last = LastLanes(row.columns), other_last = LastLanes(other.columns);
+  __m512 sum[kVectors], others[kRowsBeside];
+#pragma GCC unroll 12
+  for (int v = 0; v < kVectors; ++v) sum[v] = _mm512_setzero_ps();
+#pragma GCC unroll 12
+  for (int i = 0; i < kRowsBeside; ++i) others[i] = _mm512_setzero_ps();
+  const float *a = row.a, *b = row.b, *other_a = other.a, *other_b = other.b;
+  const int64_t both = std::min(row.inner, other.inner);
+  for (int64_t k = 0; k < both; ++k) {
+    AddToRow(a++, b, row.b_strip, last, sum);
+    AddToRows(other_a++, other.inner, other_b, other_last, others);
+    b += kProductColumns;
+    other_b += kProductColumns;
+  }
+  for (int64_t k = both; k < row.inner; ++k, b += kProductColumns) {
+    AddToRow(a++, b, row.b_strip, last, sum);
+  }
+  for (int64_t k = both; k < other.inner; ++k, other_b += kProductColumns) {
+    AddToRows(other_a++, other.inner, other_b, other_last, others);
+  }
+#pragma GCC unroll 12
+  for (int v = 0; v < kVectors; ++v) {
+    _mm512_mask_storeu_ps(row.c + v * kLanes, v + 1 < kVectors ? 0xFFFF : last, sum[v]);
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < kRowsBeside; ++i) {
+    _mm512_mask_storeu_ps(other.c + i * other.c_row, other_last, others[i]);
+  }
+}
+
 // tile.columns are kColumns.
 template <int kRows, int kColumns>
 [[gnu::target("avx512f")]] void InnerTile(const Products& p, const ProductTile& tile) {
@@ -151,6 +207,10 @@ constexpr auto RowTiles(std::index_sequence<kIndex...>) {
   return std::array<Multiply, sizeof...(kIndex)>{ColumnsTile<1, kIndex + 1>...};
 }
 template <size_t... kIndex>
+constexpr auto BesideTiles(std::index_sequence<kIndex...>) {
+  return std::array{BesideTile<kIndex + 1>...};
+}
+template <size_t... kIndex>
 constexpr auto InnerTiles(std::index_sequence<kIndex...>) {
   return std::array<Multiply, sizeof...(kIndex)>{
       InnerTile<kIndex / kMostDots + 1, kIndex % kMostDots + 1>...};
@@ -187,6 +247,11 @@ void MultiplyAlongColumns(const Products& products) {
   if (products.streams) _mm_sfence();  // before another thread is told that it is there
 }
 
+void MultiplyRowBeside(const Products& row, const ProductsBeside& other) {
+  static constexpr auto kTiles = BesideTiles(std::make_index_sequence<kRowStrips * kMostVectors>());
+  kTiles[CeilDiv(row.columns, kLanes) - 1](row, other);
+}
+
 void MultiplyAlongInner(const Products& products) {
   static constexpr auto kTiles = InnerTiles(std::make_index_sequence<kProductRows * kMostDots>());
   ForEachTile(
@@ -197,6 +262,7 @@ void MultiplyAlongInner(const Products& products) {
 #else
 
 void MultiplyAlongColumns(const Products&) { GYRE_CHECK(false); }
+void MultiplyRowBeside(const Products&, const ProductsBeside&) { GYRE_CHECK(false); }
 void MultiplyAlongInner(const Products&) { GYRE_CHECK(false); }
 
 #endif

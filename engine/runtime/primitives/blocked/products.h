@@ -23,11 +23,26 @@ struct Products {
   bool streams = false;  // c, whose rows are whole lines of 64 bytes, is written past the caches
 };
 
-// Both run on the calling thread, by fused multiply-adds, and touch nothing beyond their operands.
+// Rows of another product that MultiplyRowBeside computes: kRowsBeside of them, at most a vector of
+// columns.  Strips of b are as in Products, with a stride of kProductColumns along inner.
+inline constexpr int64_t kRowsBeside = 12, kColumnsBeside = 16;
+struct ProductsBeside {
+  int64_t columns = 0, inner = 0;
+  const float* a = nullptr;  // [kRowsBeside, inner]
+  const float* b = nullptr;
+  float* c = nullptr;
+  int64_t c_row = 0;
+};
+
+// All run on the calling thread, by fused multiply-adds, and touch nothing beyond their operands.
 // outer and inner alone decide the order of sums.  Precondition: AVX-512.
 //
 // Along the columns, which should be many.  Ignores b_column, which is 1.
 void MultiplyAlongColumns(const Products& products);
+// One row along its columns, of at most kRowStrips strips, and the other product in the same loop.
+// Preconditions: outer is 1, start is null, b_inner is kProductColumns, a_inner is 1.
+inline constexpr int64_t kRowStrips = 4;
+void MultiplyRowBeside(const Products& row, const ProductsBeside& other);
 // Along k, for few columns and many k.  Ignores b_strip.  Preconditions: a_inner and b_inner are 1,
 // and c is not streamed.
 void MultiplyAlongInner(const Products& products);
