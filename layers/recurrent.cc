@@ -8,6 +8,9 @@
 //                        W_hh are a term of the gradient of h'
 //             all rows   dW_ih = dgates^T x,  dW_hh = dgates^T h',  dx = dgates W_ih,
 //                        db = the sum of dgates, on a CPU step by step
+// Of one sample, most rows of x have their product beside the steps' own
+// (RecurrentBase::InputAhead).
+//
 // Backward needs the gates, h, lstm's c, and what a gru's candidate takes from h'.  A step's h is
 // stored twice, in the output and contiguously for the next product.
 //
@@ -132,8 +135,8 @@ class Recurrent : public Layer, RecurrentBase {
     RETURN_IF_ERROR(Mark(direction, arrays));
     const Gemm& forward = *plan_.products(direction.layer).forward;
     RETURN_IF_ERROR(PackWeight(context, &forward, states.weight_ih, arrays.input_weight));
-    RETURN_IF_ERROR(Multiply(context, forward, RowCount(arrays), x, states.weight_ih,
-                             arrays.input_weight, At<T>(context, states.gates), arrays.products));
+    const InputAhead ahead = AheadOf(direction);
+    RETURN_IF_ERROR(MultiplyInput(direction, ahead, x, arrays));
     RETURN_IF_ERROR(Begin(direction, arrays));
     RETURN_IF_ERROR(PackWeight(context, plan_.step.get(), states.weight_hh, arrays.step_weight));
     RETURN_IF_ERROR(
@@ -141,6 +144,11 @@ class Recurrent : public Layer, RecurrentBase {
     for (int64_t s = 0; s < plan_.rows.times; ++s) {
       if (s == 0 && !options_.carry) {
         RETURN_IF_ERROR(Zero(stream, plan_.rows.samples, options_.gates(), arrays.gates));
+      } else if (ahead.Has(s)) {
+        RETURN_IF_ERROR(plan_.step->RunBeside(
+            stream, arrays.hidden,
+            WeightOf(context, *plan_.step, states.weight_hh, arrays.step_weight), arrays.gates,
+            RowsAhead(direction, ahead, s, x, arrays)));
       } else {
         RETURN_IF_ERROR(Multiply(context, *plan_.step, SamplesOf(direction, s, arrays),
                                  arrays.hidden, states.weight_hh, arrays.step_weight, arrays.gates,

@@ -102,13 +102,71 @@ class RecurrentBase {
   }
   absl::Status Multiply(const LayerContext& context, const Gemm& gemm, int64_t rows, const void* a,
                         int weight, const std::byte* packed, void* c, void* scratch) const {
-    const void* const b = PacksInScratch(gemm) ? packed : At<void>(context, weight);
-    return Multiply(context, gemm, rows, a, b, c, scratch);
+    return Multiply(context, gemm, rows, a, WeightOf(context, gemm, weight, packed), c, scratch);
+  }
+  const void* WeightOf(const LayerContext& context, const Gemm& gemm, int weight,
+                       const std::byte* packed) const {
+    return PacksInScratch(gemm) ? packed : At<void>(context, weight);
   }
   absl::Status Multiply(const LayerContext& context, const Gemm& gemm, int64_t rows, const void* a,
                         const void* b, void* c, void* scratch) const {
     return plan_.packs ? gemm.RunRows(context.stream, rows, a, b, c, scratch)
                        : gemm.Run(context.stream, a, b, nullptr, c, scratch);
+  }
+
+  // x W_ih^T of one sample.  The rows of the first steps are computed before all steps, the others
+  // `block` rows at a time beside the products of as many steps (Gemm::RunBeside).
+  struct InputAhead {
+    int64_t times, block, first;
+    bool Has(int64_t s) const { return s + block >= first && s + block < times; }
+    // The step of the first row that is computed beside step s, and the part.
+    int64_t Begin(int64_t s) const { return s + block - Part(s); }
+    int64_t Part(int64_t s) const { return (s + block - first) % block; }
+  };
+  // The last block's steps, and the first one, have nothing beside them.
+  InputAhead AheadOf(const DirectionContext& direction) const {
+    const int64_t times = plan_.rows.times;
+    const int64_t block = plan_.step->rows_beside(*plan_.products(direction.layer).forward);
+    if (plan_.packs || block == 0 || times <= 2 * block) return {times, 0, times};
+    return {times, block, block + 1 + (times - block - 1) % block};
+  }
+  // The row of `steps` steps from step s on that is stored first.
+  int64_t FirstRow(const DirectionContext& direction, int64_t s, int64_t steps) const {
+    return direction.reverse() ? plan_.rows.times - s - steps : s;
+  }
+
+  template <typename T>
+  absl::Status MultiplyInput(const DirectionContext& direction, const InputAhead& ahead, const T* x,
+                             const Arrays<T>& arrays) const {
+    const LayerContext& context = direction.context;
+    const Plan::Direction& states = StatesOf(direction);
+    const Gemm& product = *plan_.products(direction.layer).forward;
+    T* const gates = At<T>(context, states.gates);
+    if (ahead.block == 0) {
+      return Multiply(context, product, RowCount(arrays), x, states.weight_ih, arrays.input_weight,
+                      gates, arrays.products);
+    }
+    const int64_t row = FirstRow(direction, 0, ahead.first);
+    return product.RunRows(context.stream, ahead.first, x + row * InputsOf(direction),
+                           WeightOf(context, product, states.weight_ih, arrays.input_weight),
+                           gates + row * options_.gates(), arrays.products);
+  }
+  template <typename T>
+  RowsBeside RowsAhead(const DirectionContext& direction, const InputAhead& ahead, int64_t s,
+                       const T* x, const Arrays<T>& arrays) const {
+    const LayerContext& context = direction.context;
+    const Plan::Direction& states = StatesOf(direction);
+    const Gemm& product = *plan_.products(direction.layer).forward;
+    const int64_t inputs = InputsOf(direction);
+    const int64_t row = FirstRow(direction, ahead.Begin(s), ahead.block);
+    return {.k = inputs,
+            .a = x + row * inputs,
+            .b = WeightOf(context, product, states.weight_ih, arrays.input_weight),
+            .c = At<T>(context, states.gates) + row * options_.gates(),
+            .part = ahead.Part(s)};
+  }
+  int64_t InputsOf(const DirectionContext& direction) const {
+    return direction.layer == 0 ? plan_.inputs : columns();
   }
 
   // A layer's output, in the order of its own rows.

@@ -303,7 +303,6 @@ TEST(Recurrent, Contract) {
   CheckContract({"lstm { hidden: 3 projection: 2 layers: 2 carry: true }", {x(1), reset}});
 }
 
-// Multipliers of 0, one after the other.
 // A net that is not trained may store weights as its products want them.
 TEST(Recurrent, WeightsAreStoredPackedWithoutTraining) {
   const bool packs =
@@ -352,6 +351,28 @@ TEST(Recurrent, WeightsAreStoredPackedWithoutTraining) {
   }
 }
 
+// The product of one sample's later rows of x runs beside steps, but not where it has a length.
+TEST(Recurrent, RowsBesideStepsHaveTheirOwnBits) {
+  const bool same = !NamedDevice() && CurrentInstructionSet() == InstructionSet::kAvx512;
+  for (const char* config : {"lstm { hidden: 13 layers: 2 bidirectional: true last: true }",
+                             "lstm { hidden: 50 projection: 7 carry: true }", "gru { hidden: 9 }",
+                             "rnn { hidden: 70 layers: 2 carry: true }"}) {
+    for (const int32_t times : {24, 25, 26, 36, 37, 70}) {
+      for (const bool train : {false, true}) {
+        SCOPED_TRACE(absl::StrCat(config, " T ", times, train ? " trained" : ""));
+        LayerCase layer{config, {Along(1, Distinct({times, 1, 5}, 1))}};
+        const RunOptions options{.threads = 2, .compute = DType::kF32, .train = train};
+        const RunResult drawn = Ran(layer, options);
+        layer.parameters = drawn.parameters, layer.carried = drawn.carried;
+        const RunResult got = Ran(layer, options);
+        layer.inputs.push_back(Labels({times}));
+        ExpectNear("h", got.output, Ran(layer, options).output, same ? 0 : 1e-5);
+      }
+    }
+  }
+}
+
+// Multipliers of 0, one after the other.
 TEST(Recurrent, Frozen) {
   const TestInput x = Distinct({3, 4, 2}, 1);
   const std::string zero = " { learning_rate_multiplier: 0 } ";
