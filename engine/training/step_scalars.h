@@ -13,17 +13,22 @@ namespace gyre {
 // The most training iterations in flight.  Each has a lane with input and output memory of its own.
 inline constexpr int kMostStepsInFlight = 2;
 
+// The optimizer slot of the weights' averages (OptimizerConfig.ema).
+inline constexpr char kAverageSlot[] = "average";
+
 struct UpdateScalars {
   double learning_rate = 0;
   double gradient_scale = 1;      // factor of each gradient
-  double decay[2] = {0, 0};       // of Adam's moments; CorrectBias uses it
+  double decay[2] = {0, 0};       // of Adam's moments; SetNumber uses it
   double correction[2] = {0, 0};  // of the bias of moments that start at 0
   bool skip = false;              // the update changes nothing
+  bool first = false;             // no update before it changed anything
 
-  // For update number `update`, from 0.  In double, because 1 - decay^t for small t would lose half
-  // its digits in float.
-  HOST_DEVICE void CorrectBias(double update) {
+  // For update number `update`, from 0, without those skipped.  In double, because 1 - decay^t for
+  // small t would lose half its digits in float.
+  HOST_DEVICE void SetNumber(double update) {
     for (int k = 0; k < 2; ++k) correction[k] = 1 - std::pow(decay[k], update + 1);
+    first = update == 0;
   }
 };
 

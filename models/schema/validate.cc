@@ -211,6 +211,7 @@ constexpr FieldRange kRanges[] = {
     {"optimizer.adamw.epsilon", FieldRange::kAbove, 0},
     {"optimizer.weight_decay", FieldRange::kAtLeast, 0},
     {"optimizer.clip_norm", FieldRange::kAbove, 0},
+    {"optimizer.ema.decay", FieldRange::kAbove, 0, 1},
     {"learning_rate.base", FieldRange::kAtLeast, 0},
     {"learning_rate.warmup_steps", FieldRange::kAtLeast, 0},
     {"learning_rate.step.every", FieldRange::kAtLeast, 1},

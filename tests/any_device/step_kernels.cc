@@ -47,6 +47,7 @@ absl::Status StepKernels::RunOptimizers(DType dtype) const {
       RETURN_IF_ERROR(RunUpdate(*NewSgd(config, 1e-4), dtype, rows));
     }
     RETURN_IF_ERROR(RunUpdate(*NewAdam({}, 1e-4), dtype, rows));
+    RETURN_IF_ERROR(RunUpdate(*NewAverage(NewSgd(plain, 1e-4), 0.9), dtype, rows));
   }
   return absl::OkStatus();
 }

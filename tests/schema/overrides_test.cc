@@ -126,7 +126,7 @@ TEST(Set, Refuses) {
       {"optimizer.momentum", "1", "unknown field \"momentum\" here; it belongs in sgd { ... }"},
       {"optimizer", "sgd",
        "optimizer has fields of its own; go on with one of sgd, adam, adamw, "
-       "weight_decay, clip_norm"},
+       "weight_decay, clip_norm, ema"},
       {"batch.size", "1", "batch has no fields, so nothing can follow it"},
       {"", "1",
        "unknown field \"\"; choose from net, data, optimizer, learning_rate, batch, "
@@ -134,7 +134,7 @@ TEST(Set, Refuses) {
        "seed, precision, distributed, accumulate, tf32, loss_scale, page_activations"},
       {"optimizer..momentum", "1",
        "unknown field \"\"; choose from sgd, adam, adamw, weight_decay, "
-       "clip_norm"},
+       "clip_norm, ema"},
   };
   for (const auto& c : cases) {
     EXPECT_EQ(Trainer(c.path, c.value), c.error) << c.path;

@@ -327,6 +327,8 @@ TEST(TrainerText, OutOfRange) {
       {"optimizer.adam.epsilon", "0", "> 0"},
       {"optimizer.weight_decay", "-1", ">= 0"},
       {"optimizer.clip_norm", "0", "> 0"},
+      {"optimizer.ema.decay", "0", "> 0 and < 1"},
+      {"optimizer.ema.decay", "1", "> 0 and < 1"},
       {"learning_rate.base", "-1", ">= 0"},
       {"learning_rate.warmup_steps", "-1", ">= 0"},
       {"learning_rate.step.every", "0", ">= 1"},

@@ -52,7 +52,7 @@ class Adam : public Optimizer {
   void Prepare(uint64_t step, UpdateScalars& scalars) const override {
     scalars.decay[0] = beta1_;
     scalars.decay[1] = beta2_;
-    scalars.CorrectBias(static_cast<double>(step));
+    scalars.SetNumber(static_cast<double>(step));
   }
 
   absl::Status Update(Stream& stream, const UpdateScalars* update,

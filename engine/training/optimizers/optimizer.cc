@@ -1,8 +1,12 @@
 #include "engine/training/optimizers/optimizer.h"
 
+#include <utility>
+
 namespace gyre {
 
-std::unique_ptr<Optimizer> NewOptimizer(const OptimizerConfig& config) {
+namespace {
+
+std::unique_ptr<Optimizer> OfKind(const OptimizerConfig& config) {
   switch (config.kind_case()) {
     case OptimizerConfig::kSgd:
       return NewSgd(config.sgd(), config.weight_decay());
@@ -14,6 +18,14 @@ std::unique_ptr<Optimizer> NewOptimizer(const OptimizerConfig& config) {
       break;
   }
   CheckFailed(__FILE__, __LINE__, "an optimizer's config has a kind");
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> NewOptimizer(const OptimizerConfig& config) {
+  std::unique_ptr<Optimizer> of_kind = OfKind(config);
+  if (!config.has_ema()) return of_kind;
+  return NewAverage(std::move(of_kind), config.ema().decay());
 }
 
 }  // namespace gyre

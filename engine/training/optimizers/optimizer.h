@@ -32,9 +32,10 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   virtual std::vector<std::string> slot_names() const = 0;  // "momentum"
-  // Whether a gradient of zeros changes nothing, slots included.
+  // Whether a gradient of zeros changes nothing, slots included, so that Update may get the named
+  // rows of a table alone.  Averages do not count: they take all rows.
   virtual bool leaves_untouched(double decay_multiplier) const = 0;
-  // Sets decay and correction for the update of step `step`, from 0, if none before was skipped.
+  // Sets the scalars for the update of step `step`, from 0, if none before was skipped.
   // On the host, before the step.
   virtual void Prepare(uint64_t step, UpdateScalars& scalars) const = 0;
   // Unless update->skip, value <- value - change(gradient * update->gradient_scale + decay * value)
@@ -58,7 +59,14 @@ std::unique_ptr<Optimizer> NewAdam(const OptimizerConfig::Adam& config, double w
 // schedule is in the learning rate.  Source: Loshchilov & Hutter 2019, arXiv:1711.05101.
 std::unique_ptr<Optimizer> NewAdamW(const OptimizerConfig::Adam& config, double weight_decay);
 
-// The optimizer of the kind that is set.  Precondition: the config passed ParseTrainer.
+// `inner`, with an average beside each value that it makes.  The first update's is the value.
+//   a <- a + (1 - decay) * (v - a)
+// Slots: those of `inner`, then kAverageSlot.  The named rows of a table move as by `inner`, and
+// all of its averages do.  Source: PyTorch's torch.optim.swa_utils, get_ema_multi_avg_fn.
+std::unique_ptr<Optimizer> NewAverage(std::unique_ptr<Optimizer> inner, double decay);
+
+// The optimizer of the kind that is set, and the average if one is.  Precondition: the config
+// passed ParseTrainer.
 std::unique_ptr<Optimizer> NewOptimizer(const OptimizerConfig& config);
 
 }  // namespace gyre

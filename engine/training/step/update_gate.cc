@@ -47,8 +47,8 @@ struct Gate {
       state->good_steps = 0;
       ++state->skipped;
     } else {
-      update->CorrectBias(static_cast<double>(block->position.step) -
-                          static_cast<double>(state->skipped));
+      update->SetNumber(static_cast<double>(block->position.step) -
+                        static_cast<double>(state->skipped));
       if (++state->good_steps >= growth_interval) {  // a run that goes on may have a smaller one
         if (state->scale <= kMostLossScale / 2) state->scale *= 2;
         state->good_steps = 0;
@@ -138,7 +138,7 @@ struct SetUnlessSpoilt {
     if (update.skip) {
       ++*dropped;
     } else {
-      update.CorrectBias(number - static_cast<double>(*dropped));
+      update.SetNumber(number - static_cast<double>(*dropped));
     }
     *to = update;
   }

@@ -72,6 +72,7 @@ void ExpectMasters(const std::string& text) {
     if (update.skip) {
       ASSERT_EQ(slots, slots_before);
     }
+    for (size_t s = 0; s < slots.size(); s += 2) ASSERT_EQ(slots[s], slots[s + 1]) << step;
     for (size_t i = 0; i < kElements; ++i) ASSERT_EQ(value[i].bits, S(wide[i]).bits) << i;
   }
 }
@@ -80,7 +81,7 @@ TEST(Masters, MoveAsF32Does) {
   for (const char* optimizer :
        {"sgd {} weight_decay: 0.1", "sgd { momentum: 0.9 } weight_decay: 0.01",
         "sgd { momentum: 0.9 nesterov: true }", "adam {} weight_decay: 0.01",
-        "adamw {} weight_decay: 0.1"}) {
+        "adamw {} weight_decay: 0.1", "sgd {} ema { decay: 0.9 }"}) {
     ExpectMasters<Half>(optimizer);
     ExpectMasters<BFloat16>(optimizer);
   }

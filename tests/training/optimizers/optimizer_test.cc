@@ -8,6 +8,7 @@
 #include <cmath>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "engine/runtime/device/buffer.h"
 #include "tests/runtime/instruction_sets.h"
 #include "tests/test_device.h"
@@ -333,16 +334,69 @@ TYPED_TEST(OptimizerTest, OfATableTheNamedRowsMoveAlone) {
 }
 
 TYPED_TEST(OptimizerTest, ZerosChangeNothingWhereItSaysSo) {
-  for (const char* text : {"sgd {}", "sgd {} weight_decay: 0.1", "sgd { momentum: 0.9 }", "adam {}",
-                           "adamw { beta1: 0.8 } weight_decay: 0.1"}) {
-    const std::unique_ptr<Optimizer> optimizer = NewOptimizer(Config(text));
-    EXPECT_EQ(optimizer->leaves_untouched(1), std::string(text) == "sgd {}") << text;
-    EXPECT_EQ(optimizer->leaves_untouched(0), std::string(text).starts_with("sgd {}")) << text;
+  for (const std::string text : {"sgd {}", "sgd {} weight_decay: 0.1", "sgd { momentum: 0.9 }",
+                                 "adam {}", "adamw { beta1: 0.8 } weight_decay: 0.1"}) {
+    for (const std::string average : {"", " ema {}"}) {
+      const std::unique_ptr<Optimizer> optimizer = NewOptimizer(Config(text + average));
+      EXPECT_EQ(optimizer->leaves_untouched(1), text == "sgd {}") << text << average;
+      EXPECT_EQ(optimizer->leaves_untouched(0), text.starts_with("sgd {}")) << text << average;
+    }
   }
   std::mt19937_64 rng(13);
   std::vector<double> start = RandomValues(rng, 9);
   start[0] = -0.0;
   EXPECT_EQ(this->Run("sgd {}", start, {{std::vector<double>(9), 0.1}})[0], start);
+}
+
+// ---- An average beside another optimizer --------------------------------------------------------
+
+// The values and slots are those of the optimizer alone, and the average is the recursion's, also
+// of rows that stand still and through skipped steps.
+TYPED_TEST(OptimizerTest, AnAverageFollowsTheFormulaForTwentySteps) {
+  const double tolerance = sizeof(typename TestFixture::T) == 8 ? 1e-13 : 2e-6;
+  for (const std::string text : kEveryKind) {
+    for (const double decay : {0.3, 0.9, 0.999}) {
+      for (const bool of_a_table : {false, true}) {
+        std::mt19937_64 rng(14);
+        const size_t elements = of_a_table ? 4 * kWidth : 33;
+        const std::vector<double> start = RandomValues(rng, elements);
+        std::vector<Step> steps = RandomSteps(rng, 20, elements);
+        for (size_t t = 0; t < steps.size(); ++t) {
+          steps[t].skip = t % 7 == 4;
+          if (of_a_table) steps[t].rows = {static_cast<int32_t>(t % 5), -1, 3};
+        }
+        const Values alone = this->Run(text, start, steps);
+        Values got = this->Run(absl::StrCat(text, " ema { decay: ", decay, " }"), start, steps);
+        const std::vector<double> average = got.back();
+        got.pop_back();
+        EXPECT_EQ(got, alone) << text;
+        for (size_t i = 0; i < elements; ++i) {
+          double expected = alone[0][i];
+          for (size_t t = 1; t < steps.size(); ++t) {
+            if (!steps[t].skip) expected = decay * expected + (1 - decay) * alone[t][i];
+          }
+          ASSERT_NEAR(average[i], expected, tolerance * (1 + std::abs(expected))) << text;
+        }
+      }
+    }
+  }
+}
+
+// 0.9999 and 1 - 0.9999 as F32 do not add up to 1.
+TYPED_TEST(OptimizerTest, TheAverageOfEqualValuesIsTheirValue) {
+  const std::vector<double> start = {1, -0.7f, 3e-9f, 0};
+  const Step still = {std::vector<double>(start.size()), 0.1};
+  EXPECT_EQ(this->Run("sgd {} ema { decay: 0.9999 }", start, std::vector<Step>(30, still)).back(),
+            start);
+}
+
+TYPED_TEST(OptimizerTest, AnAverageHasTheSameBitsWithMoreThreadsAndOtherInstructions) {
+  std::mt19937_64 rng(15);
+  const std::vector<double> start = RandomValues(rng, 20011);
+  const std::vector<Step> steps = RandomSteps(rng, 3, start.size());
+  constexpr char kText[] = "sgd { momentum: 0.9 } ema { decay: 0.99 }";
+  const Values want = this->Run(kText, start, steps, {}, 1);
+  WithEachInstructionSet([&] { EXPECT_EQ(this->Run(kText, start, steps, {}, 3), want); });
 }
 
 // ---- On the host --------------------------------------------------------------------------------
@@ -354,6 +408,9 @@ TEST(Optimizer, SlotNames) {
   EXPECT_EQ(NewOptimizer(Config("sgd { momentum: 0.9 }"))->slot_names(), Names{"momentum"});
   EXPECT_EQ(NewOptimizer(Config("adam {}"))->slot_names(),
             (Names{"first_moment", "second_moment"}));
+  EXPECT_EQ(NewOptimizer(Config("sgd {} ema {}"))->slot_names(), Names{"average"});
+  EXPECT_EQ(NewOptimizer(Config("adam {} ema {}"))->slot_names(),
+            (Names{"first_moment", "second_moment", "average"}));
 }
 
 TEST(OptimizerDeathTest, AConfigWithoutAKindIsABug) {

@@ -204,9 +204,10 @@ TEST_P(UpdateGateTest, DropsWhatIsSpoilt) {
     EXPECT_EQ(set.skip, spoils);
     EXPECT_EQ(set.learning_rate, 0.25);
     EXPECT_EQ(Download<int64_t>(dropped), spoils ? 3 : 2);
-    value.CorrectBias(5);
+    value.SetNumber(5);
     if (!spoils) {
       EXPECT_EQ(set.correction[0], value.correction[0]);
+      EXPECT_FALSE(set.first);
     }
   }
 }
@@ -264,14 +265,16 @@ TEST_P(UpdateGateTest, GrowsAfterGoodStepsInARow) {
   EXPECT_EQ(good({kMostLossScale, 2}), std::pair(kMostLossScale, int64_t{0}));
 }
 
-TEST_P(UpdateGateTest, CorrectsTheBiasOfUpdatesThatWereMade) {
+TEST_P(UpdateGateTest, CountsUpdatesThatWereMade) {
   EXPECT_EQ(Pass({1}, std::nullopt).update.correction[0], 7);  // the host's
   const Passed first = Pass({1}, std::nullopt, 1, LossScaleState{8, 0, 3}, /*step=*/3);
   EXPECT_EQ(first.update.correction[0], 0.5);
   EXPECT_EQ(first.update.correction[1], 0.75);
+  EXPECT_TRUE(first.update.first);
   const Passed second = Pass({1}, std::nullopt, 1, LossScaleState{8, 0, 3}, /*step=*/4);
   EXPECT_EQ(second.update.correction[0], 0.75);
   EXPECT_EQ(second.update.correction[1], 1 - 1.0 / 16);
+  EXPECT_FALSE(second.update.first);
 }
 
 }  // namespace
