@@ -36,6 +36,8 @@ ABSL_FLAG(std::string, weights, "",
           "With --trainer: as --run, without the texts, or an .npz file.");
 ABSL_FLAG(std::string, weights_map, "",
           "OLD=NEW,...: renames tensors of the weights, or all under \"OLD.\" or \"OLD-\".");
+ABSL_FLAG(bool, last_weights, false,
+          "Of a run with `ema`: the weights as they were last, in place of their averages.");
 ABSL_FLAG(std::string, report, "",
           "Folder to write, of a classifier: classes.csv, confusion.csv and .png, worst.csv.  With "
           "--json also printed, as \"report\".");
@@ -72,7 +74,8 @@ constexpr char kUsage[] =
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {
-    {"Data and net", {"run", "trainer", "weights", "weights_map", "set", "precision"}},
+    {"Data and net",
+     {"run", "trainer", "weights", "weights_map", "last_weights", "set", "precision"}},
     {"Output", {"report", "json"}},
     {"Devices and memory",
      {"device", "threads", "data_threads", "device_memory", "host_memory", "page_folder"}},
@@ -113,7 +116,8 @@ absl::StatusOr<Evaluated> Read() {
                    ReadTrainedFiles({.run = absl::GetFlag(FLAGS_run),
                                      .trainer = absl::GetFlag(FLAGS_trainer),
                                      .weights = absl::GetFlag(FLAGS_weights),
-                                     .weights_map = absl::GetFlag(FLAGS_weights_map)},
+                                     .weights_map = absl::GetFlag(FLAGS_weights_map),
+                                     .last_weights = absl::GetFlag(FLAGS_last_weights)},
                                     overrides, spellings, absl::GetFlag(FLAGS_ranks)));
   Evaluated subject{.files = std::move(trained.files), .weights = std::move(trained.weights)};
   Parsed<NetConfig>& net = subject.files.net;

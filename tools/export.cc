@@ -22,6 +22,8 @@ ABSL_FLAG(std::string, weights, "",
 ABSL_FLAG(std::string, to, "",
           "File to write: NAME.gyre, which `predict` and `evaluate` read alone, NAME.onnx, "
           "NAME.safetensors or NAME.npz.");
+ABSL_FLAG(bool, last_weights, false,
+          "Of a run with `ema`: the weights as they were last, in place of their averages.");
 ABSL_FLAG(std::vector<std::string>, outputs, {},
           "Of an .onnx: layers whose output it gives, such as fc1,fc2.  Default: what the losses "
           "read, as shares behind a cross-entropy.");
@@ -57,9 +59,13 @@ constexpr char kUsage[] =
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {
-    {"Flags", {"weights", "to"}},
+    {"Flags", {"weights", "to", "last_weights"}},
     {"ONNX", {"outputs", "images", "keep_batch_norm", "samples", "verify"}},
 };
+
+absl::StatusOr<Weights> ReadGiven() {
+  return ReadTrained(absl::GetFlag(FLAGS_weights), "--weights", absl::GetFlag(FLAGS_last_weights));
+}
 
 // By OpenCV, which must agree where it reads the model.
 absl::Status Verify(const onnx::ModelProto& model, const OnnxSource& source,
@@ -99,7 +105,7 @@ absl::Status ExportOnnx(const std::string& to) {
   RETURN_IF_ERROR(CheckLeast(0, {FLAGS_samples}));
   RETURN_IF_ERROR(
       CheckValue(images == "nhwc" || images == "nchw", "images", images, "nhwc or nchw"));
-  ASSIGN_OR_RETURN(const Weights weights, ReadTrained(absl::GetFlag(FLAGS_weights)));
+  ASSIGN_OR_RETURN(const Weights weights, ReadGiven());
   ASSIGN_OR_RETURN(OnnxSource source, SourceOf(weights, /*scores=*/false));
   const Primitives primitives(DeviceKind::kCpu, /*threads=*/1);
   ASSIGN_OR_RETURN(onnx::ModelProto model, source.Model(primitives));
@@ -123,7 +129,7 @@ absl::Status Export(const std::string& to) {
   RETURN_IF_ERROR(CheckUnused({"outputs", "images", "keep_batch_norm", "samples", "verify"},
                               absl::StrCat("--to=", to)));
   const bool npz = absl::EndsWith(to, ".npz");
-  ASSIGN_OR_RETURN(const Weights weights, ReadTrained(absl::GetFlag(FLAGS_weights)));
+  ASSIGN_OR_RETURN(const Weights weights, ReadGiven());
   const std::vector<NamedTensor>& tensors = weights.tensors.tensors();
   std::map<std::string, std::string> metadata = MetadataOf(weights);
   metadata["format"] = "gyre";

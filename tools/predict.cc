@@ -50,6 +50,8 @@ ABSL_FLAG(std::string, weights, "",
           "With --trainer: as --run, without the texts, or an .npz file.");
 ABSL_FLAG(std::string, weights_map, "",
           "OLD=NEW,...: renames tensors of the weights, or all under \"OLD.\" or \"OLD-\".");
+ABSL_FLAG(bool, last_weights, false,
+          "Of a run with `ema`: the weights as they were last, in place of their averages.");
 ABSL_FLAG(std::string, data, "test", "Without files: test or train, of the run's own data.");
 ABSL_FLAG(
     std::vector<std::string>, outputs, {},
@@ -94,7 +96,8 @@ constexpr char kUsage[] =
 
 const std::vector<FlagGroup> kGroups = {
     {"Net and data",
-     {"run", "trainer", "weights", "weights_map", "data", "set", "batch", "stream"}},
+     {"run", "trainer", "weights", "weights_map", "last_weights", "data", "set", "batch",
+      "stream"}},
     {"Output", {"outputs", "top", "format", "out"}},
     {"Devices and memory", {"device", "threads", "data_threads", "device_memory"}},
     {"Ranks", {"ranks"}},
@@ -214,7 +217,8 @@ absl::StatusOr<PredictRequest> Read(const std::vector<std::string>& paths) {
       ReadTrainedFiles({.run = absl::GetFlag(FLAGS_run),
                         .trainer = absl::GetFlag(FLAGS_trainer),
                         .weights = absl::GetFlag(FLAGS_weights),
-                        .weights_map = absl::GetFlag(FLAGS_weights_map)},
+                        .weights_map = absl::GetFlag(FLAGS_weights_map),
+                        .last_weights = absl::GetFlag(FLAGS_last_weights)},
                        SplitSet(absl::GetFlag(FLAGS_set)), {}, absl::GetFlag(FLAGS_ranks)));
   wanted.files = std::move(trained.files);
   wanted.weights = std::move(trained.weights);

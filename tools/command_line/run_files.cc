@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "distributed/transport/launcher.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/device/device.h"
 #include "engine/runtime/wrapped_text.h"
@@ -36,10 +37,17 @@ absl::StatusOr<ConfigFiles> Checked(ConfigFiles files, const std::string& device
 
 }  // namespace
 
-absl::StatusOr<Weights> ReadTrained(const std::string& where, const std::string& named_by) {
-  ASSIGN_OR_RETURN(Weights weights, ReadWeights(where, named_by));
+absl::StatusOr<Weights> ReadTrained(const std::string& where, const std::string& named_by,
+                                    bool last_weights) {
+  ASSIGN_OR_RETURN(
+      Weights weights,
+      ReadWeights(where, named_by, last_weights ? WeightsKind::kLast : WeightsKind::kAverages));
   for (const std::string& warning : weights.warnings) {
     PrintNote("warning: ", warning);
+  }
+  if (weights.averages && AnnouncedRank().rank == 0) {
+    PrintNote("", absl::StrCat("weights: the averages (ema) of ", weights.path,
+                               "; --last_weights takes the last ones"));
   }
   return weights;
 }
@@ -100,9 +108,9 @@ absl::StatusOr<TrainedFiles> ReadTrainedFiles(const TrainedFrom& from,
   if (from.run.empty()) {
     ASSIGN_OR_RETURN(trained.files,
                      ReadFiles(from.trainer, overrides, /*device=*/"", spellings, ranks));
-    ASSIGN_OR_RETURN(trained.weights, ReadTrained(from.weights));
+    ASSIGN_OR_RETURN(trained.weights, ReadTrained(from.weights, "--weights", from.last_weights));
   } else {
-    ASSIGN_OR_RETURN(trained.weights, ReadTrained(from.run, "--run"));
+    ASSIGN_OR_RETURN(trained.weights, ReadTrained(from.run, "--run", from.last_weights));
     const Weights& weights = trained.weights;
     ASSIGN_OR_RETURN(trained.files,
                      FilesOfRun(weights.texts, weights.path, overrides, spellings, ranks));

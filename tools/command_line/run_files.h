@@ -11,9 +11,10 @@
 
 namespace gyre {
 
-// ReadWeights, with its warnings on standard error.
-absl::StatusOr<Weights> ReadTrained(const std::string& where,
-                                    const std::string& named_by = "--weights");
+// ReadWeights, with its warnings on standard error.  There it also says that the weights are
+// averages, which --last_weights is not to take.
+absl::StatusOr<Weights> ReadTrained(const std::string& where, const std::string& named_by,
+                                    bool last_weights);
 
 // The trainer's and the net's files, with --set and short flags applied.
 struct ConfigFiles {
@@ -38,6 +39,7 @@ absl::StatusOr<ConfigFiles> FilesOfRun(const RunTexts& texts, const std::string&
 struct TrainedFrom {
   std::string run, trainer, weights;
   std::string weights_map = {};  // for RenameToNet
+  bool last_weights = false;     // not their averages
 };
 struct TrainedFiles {
   ConfigFiles files;

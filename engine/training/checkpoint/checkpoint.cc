@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -125,15 +126,16 @@ absl::StatusOr<StateFile> ReadState(const fs::path& folder) {
   return read;
 }
 
-// What state.pb must have sums of.
+// What state.pb must have sums of, or the first `most` of them.
 absl::StatusOr<std::vector<std::string>> CheckParts(const fs::path& folder, const std::string& file,
-                                                    const CheckpointFile& sums) {
+                                                    const CheckpointFile& sums,
+                                                    int most = std::numeric_limits<int>::max()) {
   const auto parts =
       static_cast<int>(std::ranges::count_if(sums.crc32_of_file(), [&](const auto& name_and_sum) {
         return absl::StartsWith(name_and_sum.first, file);
       }));
   std::vector<std::string> paths;
-  for (int part = 0; part < parts; ++part) {
+  for (int part = 0; part < std::min(parts, most); ++part) {
     const std::string name = ShardName(file, part, parts);
     const auto sum = sums.crc32_of_file().find(name);
     if (sum == sums.crc32_of_file().end()) {
@@ -445,6 +447,12 @@ absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path, CheckpointNee
   RETURN_IF_ERROR(CheckFile(fs::path(path) / kWeightsFile, weights->second));
   ASSIGN_OR_RETURN(checkpoint.weights, TensorFile::Read(fs::path(path) / kWeightsFile));
   if (need == CheckpointNeed::kWeights) return checkpoint;
+  if (need == CheckpointNeed::kAverages) {
+    if (!checkpoint.state.averages()) return checkpoint;
+    ASSIGN_OR_RETURN(const auto averages, CheckParts(path, kOptimizerFile, file, /*most=*/1));
+    ASSIGN_OR_RETURN(checkpoint.optimizer, TensorFiles::Open(averages));
+    return checkpoint;
+  }
   ASSIGN_OR_RETURN(const auto optimizer, CheckParts(path, kOptimizerFile, file));
   ASSIGN_OR_RETURN(const auto carried, CheckParts(path, kCarriedFile, file));
   if (optimizer.empty() || sums.size() != 1 + optimizer.size() + carried.size()) {

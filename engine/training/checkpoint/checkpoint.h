@@ -36,9 +36,12 @@ struct Checkpoint {
   TensorFiles optimizer, carried;  // read on demand: the files must stay on disk
 };
 
-// The files of a checkpoint that are read and must be whole.  Only a run that resumes needs the
-// optimizer and the carried rows.
-enum class CheckpointNeed : uint8_t { kAll, kWeights };
+// The files of a checkpoint that are read and must be whole.
+enum class CheckpointNeed : uint8_t {
+  kAll,       // a run that resumes also needs the optimizer and the carried rows
+  kWeights,   // the weights alone
+  kAverages,  // the weights and, with state.averages, the optimizer's first file
+};
 
 // The vocabulary and the like that the data derived from their training samples.
 Fit FitOf(const CheckpointState& state);

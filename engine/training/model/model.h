@@ -73,6 +73,15 @@ class Model {
   // and only those that this rank updates.  Ranks as Initialize.  Precondition: CheckLoad.
   // Errors: those of PackParameter and TensorFiles::Read.
   absl::Status Load(Stream& stream, const TensorFile& weights, const TensorFiles* optimizer);
+  // Whether the optimizer keeps averages of the trained parameters, a slot of kAverageSlot.
+  bool has_averages() const { return average_kind() >= 0; }
+  // Sets the averages to the values that a run starts from.  Precondition: has_averages.
+  absl::Status BeginAverages(Stream& stream);
+  // Puts the averages in the places of their parameters or, if not `averages`, the values back, to
+  // the bit.  In between the slots of averages may hold values.  All ranks call it.
+  // Precondition: has_averages, and all ranks have all values and their slots
+  // (TrainingStep::Settle). Errors: those of communication.
+  absl::Status SwapAverages(Stream& stream, bool averages);
   // Sets this rank's carried rows.  Errors: those of ReadRows.
   absl::Status LoadCarried(Stream& stream, const TensorFiles& carried);
   // Text for people about tensors that no parameter uses, or "".
@@ -112,6 +121,9 @@ class Model {
   // the masters.
   absl::Status SetSlot(Stream& stream, int bucket, int kind, int64_t at,
                        std::span<const std::byte> bytes);
+  int average_kind() const;  // -1: none
+  // Sets the averages of this rank's shard of a bucket to the values.
+  absl::Status ValuesToAverages(Stream& stream, int bucket);
   // Starts a copy of a whole bucket's slot to `to`.  With a sharded optimizer waits for it.
   absl::Status CopySlot(Stream& stream, int bucket, int kind, std::byte* to) const;
   // Reads a value in canonical form.  `storage` holds the copy of a value in device memory, or of a

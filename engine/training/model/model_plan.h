@@ -82,7 +82,7 @@ struct ModelPlan {
   // Whether files have the parameter's master, which is an optimizer slot, instead of its value.
   bool has_master(size_t parameter) const;
   // A bucket's optimizer slot or masters in a checkpoint.  Rank 0 writes the masters, which are its
-  // weights.  Training only, like the next two.
+  // weights, and the averages, which readers of weights take.  Training only, like the next two.
   struct Slot {
     int bucket, kind;
     bool master;

@@ -33,22 +33,24 @@ bool ModelPlan::has_master(size_t parameter) const {
 std::vector<ModelPlan::Slot> ModelPlan::saved_slots() const {
   const RunShape& shape = options.shape;
   const OptimizerSlots& kept = train->slots;
-  size_t of_values = 0;
-  for (const Parameter& parameter : parameters.all()) of_values += MasterBytes(parameter);
+  size_t of_rank_0 = 0;
+  for (const Parameter& parameter : parameters.all()) of_rank_0 += MasterBytes(parameter);
+  const auto is_average = [&](int kind) { return kept.names[kind] == kAverageSlot; };
   std::vector<Slot> slots;
-  std::vector<size_t> bytes;
+  std::vector<size_t> bytes;  // that any rank may write
   const int buckets = static_cast<int>(train->order.buckets.size());
   for (int b = 0; b < buckets; ++b) {
     const size_t element = SizeOf(kept.dtype(b));
     const size_t whole = static_cast<size_t>(train->order.buckets[b].elements) * element;
     for (int kind = 0; kind < kept.kinds(); ++kind) {
       slots.push_back({.bucket = b, .kind = kind, .master = false, .bytes = whole, .writer = 0});
-      bytes.push_back(whole);
+      bytes.push_back(is_average(kind) ? 0 : whole);
+      if (is_average(kind)) of_rank_0 += whole;
     }
   }
   const std::vector<int> writers =
-      ShareOut(bytes, shape.shard_optimizer ? shape.ranks : 1, of_values);
-  for (size_t s = 0; s < slots.size(); ++s) slots[s].writer = writers[s];
+      ShareOut(bytes, shape.shard_optimizer ? shape.ranks : 1, of_rank_0);
+  for (size_t s = 0; s < slots.size(); ++s) slots[s].writer = bytes[s] > 0 ? writers[s] : 0;
   for (int b = 0; b < buckets; ++b) {
     if (!kept.has_master(b)) continue;
     const size_t whole = static_cast<size_t>(train->order.buckets[b].elements) * sizeof(float);

@@ -1,11 +1,16 @@
 #include "engine/training/model/weights.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
+#include <span>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "engine/training/checkpoint/checkpoint.h"
+#include "engine/training/step_scalars.h"
 
 namespace gyre {
 namespace {
@@ -30,17 +35,32 @@ RunTexts TextsOfMetadata(const std::map<std::string, std::string>& metadata) {
   return {text(kNet), text(kTrainer), ""};
 }
 
-Weights Of(Checkpoint checkpoint) {
+absl::Status TakeAveragesOf(const TensorFiles& optimizer, std::span<const NamedTensor> values) {
+  TensorFile read;
+  return TakeAverages(values, [&](const std::string& name) -> absl::StatusOr<const Tensor*> {
+    ASSIGN_OR_RETURN(read, optimizer.Read({&name, 1}));
+    return read.Find(name);
+  });
+}
+
+absl::StatusOr<Weights> Of(Checkpoint checkpoint, WeightsKind kind) {
   const CheckpointState& state = checkpoint.state;
-  return {checkpoint.path,
-          std::move(checkpoint.weights),
-          FitOf(state),
-          {state.net(), state.trainer(), state.trainer_file()}};
+  const bool averages = state.averages() && kind == WeightsKind::kAverages;
+  if (averages) {
+    RETURN_IF_ERROR(Annotate(TakeAveragesOf(checkpoint.optimizer, checkpoint.weights.tensors()),
+                             checkpoint.path));
+  }
+  return Weights{.path = checkpoint.path,
+                 .tensors = std::move(checkpoint.weights),
+                 .fit = FitOf(state),
+                 .texts = {state.net(), state.trainer(), state.trainer_file()},
+                 .averages = averages};
 }
 
 }  // namespace
 
-absl::StatusOr<Weights> ReadWeights(const std::string& where, const std::string& named_by) {
+absl::StatusOr<Weights> ReadWeights(const std::string& where, const std::string& named_by,
+                                    WeightsKind kind) {
   if (where.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(named_by, " is missing; see --help"));
   }
@@ -61,6 +81,8 @@ absl::StatusOr<Weights> ReadWeights(const std::string& where, const std::string&
     RunTexts texts = TextsOfMetadata(tensors->metadata());
     return Weights{where, *std::move(tensors), std::move(fit), std::move(texts)};
   }
+  const CheckpointNeed need =
+      kind == WeightsKind::kLast ? CheckpointNeed::kWeights : CheckpointNeed::kAverages;
   const std::string checkpoints = where + "/checkpoints";
   if (!std::filesystem::is_directory(checkpoints, ignored)) {
     if (!std::filesystem::exists(where + "/state.pb", ignored)) {
@@ -69,17 +91,44 @@ absl::StatusOr<Weights> ReadWeights(const std::string& where, const std::string&
           " holds neither checkpoints nor a checkpoint's state.pb; "
           "give a run's folder, a checkpoint's folder, or a safetensors or npz file")));
     }
-    ASSIGN_OR_RETURN(Checkpoint checkpoint, LoadCheckpoint(where, CheckpointNeed::kWeights));
-    return Of(std::move(checkpoint));
+    ASSIGN_OR_RETURN(Checkpoint checkpoint, LoadCheckpoint(where, need));
+    return Of(std::move(checkpoint), kind);
   }
   std::vector<std::string> skipped;
-  auto checkpoint = CheckpointStore(checkpoints).LoadLatest(&skipped, CheckpointNeed::kWeights);
+  auto checkpoint = CheckpointStore(checkpoints).LoadLatest(&skipped, need);
   RETURN_IF_ERROR(checkpoint.status());
-  Weights weights = Of(*std::move(checkpoint));
+  ASSIGN_OR_RETURN(Weights weights, Of(*std::move(checkpoint), kind));
   for (const std::string& line : skipped) {
     weights.warnings.push_back(absl::StrCat("skipped ", line));
   }
   return weights;
+}
+
+absl::Status TakeAverages(std::span<const NamedTensor> values, const FindTensor& find) {
+  for (const auto& [name, value] : values) {
+    const auto of = [&name = name](absl::string_view slice) {
+      return absl::StrCat(name, slice, ".", kAverageSlot);
+    };
+    ASSIGN_OR_RETURN(const Tensor* average, find(of("")));
+    const bool whole = average != nullptr;
+    if (!whole) {
+      ASSIGN_OR_RETURN(average, find(of("/0")));
+    }
+    if (average == nullptr) continue;  // it is not trained
+    auto* const to = static_cast<std::byte*>(value.data);
+    size_t at = 0;
+    for (int slice = 1; average != nullptr; ++slice) {
+      if (average->dtype != value.dtype || average->bytes() > value.bytes() - at) break;
+      std::copy_n(static_cast<const std::byte*>(average->data), average->bytes(), to + at);
+      at += average->bytes();
+      if (whole) break;
+      ASSIGN_OR_RETURN(average, find(of(absl::StrCat("/", slice))));
+    }
+    if (at == value.bytes()) continue;
+    return absl::DataLossError(absl::StrFormat(
+        "expected averages of the %d bytes of \"%s\", got other tensors", value.bytes(), name));
+  }
+  return absl::OkStatus();
 }
 
 Fit ReadFit(const std::string& where) {

@@ -166,8 +166,11 @@ absl::StatusOr<std::optional<std::vector<Metric>>> FedRun::Step(Batch& batch) {
 
 absl::StatusOr<TestResult> FedRun::Test(const Dataset& dataset, int64_t samples) {
   RETURN_IF_ERROR(Ready());
-  return Evaluate(*model_, dataset, device_, *stream_, communication_, /*progress=*/nullptr,
-                  /*also=*/nullptr, samples);
+  auto tested = EvaluateTraining(*model_, dataset, device_, *stream_, communication_,
+                                 /*progress=*/nullptr, samples);
+  const bool shards = train_plan().spec.shape.shard_optimizer;
+  if (!tested.ok() && shards && model_->has_averages()) broken_ = Annotate(tested.status(), "test");
+  return tested;
 }
 
 absl::Status FedRun::Save() {
@@ -204,6 +207,12 @@ absl::Status FedRun::Export(const std::string& path) {
   return communication_.LeaderDoes("writing weights", [&]() -> absl::Status {
     Model::UnpackedState state;
     RETURN_IF_ERROR(model_->UnpackState({copy.data(), copy.bytes()}, state));
+    RETURN_IF_ERROR(TakeAverages(
+        state.weights.tensors, [&](const std::string& name) -> absl::StatusOr<const Tensor*> {
+          const std::vector<NamedTensor>& slots = state.optimizer.tensors;
+          const auto slot = std::ranges::find(slots, name, &NamedTensor::name);
+          return slot == slots.end() ? nullptr : &slot->tensor;
+        }));
     std::map<std::string, std::string> metadata =
         MetadataOf({.path = path,
                     .tensors = TensorFile(),

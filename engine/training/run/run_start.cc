@@ -47,6 +47,7 @@ absl::Status CheckFit(const TrainingOptions& options, const Fit& of_weights, boo
 absl::Status FindWeights(const TrainingOptions& options, const ModelPlan& plan, RunStart& start) {
   ASSIGN_OR_RETURN(const Weights weights, ReadWeights(options.weights));
   start.path = weights.path;
+  start.averages = weights.averages;
   start.warnings = weights.warnings;
   RETURN_IF_ERROR(Annotate(CheckFit(options, weights.fit, /*starts=*/true), weights.path));
   const auto classes = weights.fit.find(kClassesFile);
@@ -317,10 +318,11 @@ std::string DescribeStart(const RunStart& start) {
   if (start.resumed) return absl::StrCat("goes on from step ", start.step, " of ", start.path);
   if (!start.weights) return "";
   return absl::StrFormat(
-      "starts from %s of %s; %d of the net keep their first values, %d of the "
+      "starts from %s of %s%s; %d of the net keep their first values, %d of the "
       "file are unused",
       Counted(static_cast<int64_t>(start.weights->tensors.tensors().size()), "tensor"), start.path,
-      start.weights->initial.size(), start.weights->unused.size());
+      start.averages ? ", with averages (ema) of its weights" : "", start.weights->initial.size(),
+      start.weights->unused.size());
 }
 
 }  // namespace gyre

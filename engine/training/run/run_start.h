@@ -22,6 +22,7 @@ struct RunStart {
   std::optional<WeightsMatch> weights;
   std::optional<Checkpoint> checkpoint;
   std::string path;                   // of the file or checkpoint
+  bool averages = false;              // weights are averages of those of their run
   bool resumed = false;               // from a checkpoint, even if that is no longer in memory
   int64_t step = 0, position = 0;     // of the checkpoint
   int64_t newest = -1;                // step of the newest checkpoint in --out

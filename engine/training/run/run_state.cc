@@ -60,8 +60,10 @@ absl::Status RunState::Restore(Model& model, Stream& stream) {
   }
   if (start_.weights) {
     RETURN_IF_ERROR(Annotate(model.LoadSome(stream, start_.weights->tensors), start_.path));
+    if (start_.averages) Say(absl::StrCat("weights: the averages (ema) of ", start_.path));
     Say(ToString(*start_.weights));
   }
+  if (model.has_averages() && !start_.resumed) RETURN_IF_ERROR(model.BeginAverages(stream));
   start_.checkpoint.reset();  // with the memory of its weights
   start_.weights.reset();
   ASSIGN_OR_RETURN(const std::string digest, model.Sha256OfWeights(stream));
@@ -222,6 +224,7 @@ CheckpointState RunState::State() const {
     saved.set_good_steps(loss_scale->good_steps);
     saved.set_skipped(loss_scale->skipped);
   }
+  if (config_.optimizer().has_ema()) state.set_averages(true);
   if (bad_samples > 0) state.set_bad_samples(bad_samples);
   if (options_.fit) state.mutable_fit()->insert(options_.fit->begin(), options_.fit->end());
   return state;

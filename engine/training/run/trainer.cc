@@ -77,6 +77,10 @@ absl::StatusOr<std::string> Trainer::Run() {
   for (const std::string& warning : plan_->warnings) state_->Warn(warning);
   for (const std::string& note : LeftOut(plan_->config, plan_->data))
     state_->Say(Wrapped("", note));
+  if (plan_->data.test && model_->has_averages()) {
+    state_->Say(absl::StrFormat("tests are by averages of the weights: ema { decay: %g }",
+                                plan_->config.optimizer().ema().decay()));
+  }
   const absl::Status status = Loop();
   if (state_->log() != nullptr) state_->log()->EndProgress();
   if (!status.ok()) {
@@ -410,7 +414,7 @@ absl::Status Trainer::Test() {
   const int64_t samples = model_->plan().options.test_samples;
   if (log) progress = [log, samples](int64_t done) { log->TestProgress(done, samples); };
   const absl::StatusOr<TestResult> tested =
-      Evaluate(*model_, *plan_->data.test, device_, *stream_, communication_, progress);
+      EvaluateTraining(*model_, *plan_->data.test, device_, *stream_, communication_, progress);
   if (!tested.ok()) {
     const absl::Status saved = communication_.size() == 1 ? Save() : absl::OkStatus();
     if (!saved.ok()) state_->Warn(std::string(saved.message()));

@@ -52,4 +52,12 @@ absl::StatusOr<TestResult> Evaluate(const Model& model, const Dataset& dataset, 
                                     const TestSink& also = nullptr,
                                     std::optional<int64_t> samples = {});
 
+// Evaluate of a model in training, by the averages of its parameters where it has them.  The values
+// are back after it, to the bit, unless it fails where ranks hold shards of them.
+// Errors: also those of SwapAverages.
+absl::StatusOr<TestResult> EvaluateTraining(Model& model, const Dataset& dataset, Device& device,
+                                            Stream& stream, ProcessGroup& communication,
+                                            const std::function<void(int64_t)>& progress,
+                                            std::optional<int64_t> samples = {});
+
 }  // namespace gyre

@@ -34,8 +34,10 @@ constexpr char kNet[] = R"(
     layer { name: "accuracy" input: ["scores", "class"] accuracy {} })";
 
 std::string TrainerText(const std::string& more = "") {
-  return absl::StrCat("batch: 8 steps: 40 optimizer { adam {} } learning_rate { base: 0.02 }",
-                      more);
+  // Tests and exports are by averages.
+  return absl::StrCat(
+      "batch: 8 steps: 40 optimizer { adam {} ema { decay: 0.7 } } learning_rate { base: 0.02 }",
+      more);
 }
 
 // Whether the sum of three numbers is positive.

@@ -82,6 +82,7 @@ struct Case {
   const char* rest;
   std::vector<std::string> flags = {};
   int ranks = 1;
+  const char* optimizer = "adam {} ema { decay: 0.9 }";  // tests are by averages
 };
 
 // Paged in memory, and to the disk.
@@ -92,7 +93,7 @@ const Case kCases[] = {
      kRecurrent,
      " loss_scale { dynamic { initial: 16777216 } }",
      {"--precision=F16", "--set=data.order=CONTIGUOUS"}},
-    {"ALargeWeight", WideNet(60000), ""},
+    {"ALargeWeight", WideNet(60000), "", {}, 1, "adam {}"},
     {"RanksOfATable", kTable, " accumulate: 2 distributed { allreduce: \"direct\" }", {}, 2},
     {"RanksShareOutTheOptimizer",
      kRecurrent,
@@ -141,7 +142,7 @@ const Case kCasesOfMemory[] = {
      {"--precision=BF16"},
      2},
     {"ConvolutionsAsGeeps", kConvolutions, "", {"--planner=geeps"}},
-    {"ALargeWeightInBF16", WideNet(120000), " accumulate: 2", {"--precision=BF16"}}};
+    {"ALargeWeightInBF16", WideNet(120000), " accumulate: 2", {"--precision=BF16"}, 1, "adam {}"}};
 
 class Paging : public testing::TestWithParam<Case> {
  public:
@@ -167,7 +168,7 @@ int64_t LeastDeviceMemory(const TrainingFolder& folder) {
 void Write(const TrainingFolder& folder, int test_batch) {
   WriteTrainer(
       folder / "", Paging::GetParam().net,
-      {.optimizer = "adam {}",
+      {.optimizer = Paging::GetParam().optimizer,
        .rest = absl::StrCat(kLength, " test_batch: ", test_batch, Paging::GetParam().rest)});
 }
 

@@ -90,7 +90,7 @@ const BspCase kBspCases[] = {
      .shards = true,
      .skips = true},
     {.name = "Skips",
-     .optimizer = "adam {}",
+     .optimizer = "adam {} ema { decay: 0.9 }",
      .rest = kOverflows,
      .flags = kLargeLoss,
      .shards = true,
@@ -106,7 +106,7 @@ const BspCase kBspCases[] = {
      "",
      {kLargeLayer, "--set=distributed.bucket_bytes=4000000"}},
     {"F16", "adam {}", "loss_scale { fixed: 128 }", {"--precision=F16", kMixed}},
-    {"BF16", "adam {}", "accumulate: 2", {"--precision=BF16", kMixed}},
+    {"BF16", "adam {} ema { decay: 0.9 }", "accumulate: 2", {"--precision=BF16", kMixed}},
     {.name = "F16ThatClips",
      .optimizer = "sgd { momentum: 0.9 } clip_norm: 0.5",
      .rest = kDynamic,
@@ -157,6 +157,10 @@ TEST_P(Bsp, HasTheBitsOfDirect) {
       mode.flags.insert(mode.flags.end(), {"--sync=bsp", absl::StrCat("--servers=", mode.servers)});
       EXPECT_EQ(run(out, workers + mode.servers, mode.flags), whole) << out;
       EXPECT_EQ(StepLines(out), StepLines(direct)) << out;
+      EXPECT_LT(LargestRelativeDifference(folder_.Metrics(out, "test_loss"),
+                                          folder_.Metrics(direct, "test_loss")),
+                1e-6)
+          << out;
     }
     if (of.shards && workers > 1) {
       EXPECT_EQ(run("sharded", workers, {"--shard_optimizer"}), whole);

@@ -51,7 +51,8 @@ class Resume : public testing::Test {
 };
 
 TEST_F(Resume, KilledAnywhere) {
-  for (const char* optimizer : {"sgd { momentum: 0.9 } clip_norm: 1", "adam {}"}) {
+  for (const char* optimizer :
+       {"sgd { momentum: 0.9 } clip_norm: 1", "adam {} ema { decay: 0.9 }"}) {
     TrainerText trainer = kTrainer;
     trainer.optimizer = optimizer;
     WriteTrainer(folder_ / "", ConvNetText(kData), trainer);

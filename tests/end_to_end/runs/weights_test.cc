@@ -17,6 +17,7 @@ namespace gyre {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 const SyntheticData kData{.samples = 50};
@@ -56,6 +57,68 @@ TEST_F(Weights, EvaluateAlikeFromEveryPlace) {
   ASSERT_TRUE(object.is_object()) << json.ToString();
   EXPECT_EQ(object["loss"].get<double>(), loss);
   EXPECT_EQ(object["accuracy"].get<double>(), folder_.Metrics("out", "test_accuracy").back());
+}
+
+// A run with `ema` trains as one without, and is tested, evaluated and exported by averages.
+TEST(Averages, AreTakenUnlessTheLastWeightsAreAskedFor) {
+  const TrainingFolder folder(kData);
+  const auto write = [&](const std::string& average, const std::string& length) {
+    WriteTrainer(folder / "", ConvNetText(kData),
+                 {.optimizer = "sgd { momentum: 0.9 }" + average,
+                  .rest = "batch: 8 test_batch: 10 " + length});
+  };
+  const std::string ema = " ema { decay: 0.8 }";
+  write("", "evaluate_every: 20 steps: 20");
+  const std::string digest = folder.Digest("plain");
+  const std::vector<std::string> narrow = {"--precision=BF16"};
+  const std::string narrow_digest = folder.Digest("narrow_plain", narrow);
+  write(ema, "evaluate_every: 3 steps: 20");
+  const ToolResult run = folder.Train("out");
+  EXPECT_EQ(DigestOf(run), digest);
+  EXPECT_THAT(run.out, HasSubstr("tests are by averages of the weights: ema { decay: 0.8 }\n"));
+
+  EXPECT_EQ(folder.Digest("narrow", narrow), narrow_digest);
+  // Ranks of a shard and a copy of the parameters each, which give each other averages and values.
+  const std::vector<std::string> ranks = {"--ranks=2", "--allreduce=direct"};
+  EXPECT_EQ(folder.Digest("shards", Joined(ranks, {"--shard_optimizer", "--device=sim"})),
+            folder.Digest("ranks", ranks));
+  EXPECT_EQ(folder.Metrics("shards", "test_loss"), folder.Metrics("ranks", "test_loss"));
+
+  const auto tested = [&](const std::string& out) {
+    return StartsWith(absl::StrFormat("test loss %.6f\n", folder.Metrics(out, "test_loss").back()));
+  };
+  EXPECT_THAT(folder.Evaluate(folder / "narrow", narrow), tested("narrow"));
+  const std::string averages = folder.Evaluate(folder / "out");
+  const std::string last = folder.Evaluate(folder / "out", {"--last_weights"});
+  EXPECT_THAT(averages, tested("out"));
+  EXPECT_EQ(last, folder.Evaluate(folder / "plain"));
+  EXPECT_NE(averages, last);
+  const auto told = [&](const std::vector<std::string>& more) {
+    return Unwrapped(RunTool("evaluate", Joined({"--run=" + folder / "out"}, more)).err);
+  };
+  EXPECT_THAT(told({}), HasSubstr("weights: the averages (ema) of " + folder / "out"));
+  EXPECT_THAT(told({"--last_weights"}), Not(HasSubstr("averages")));
+
+  for (const bool takes_last : {false, true}) {
+    const std::string to = folder / absl::StrCat(takes_last, ".gyre");
+    std::vector<std::string> arguments = {"--weights=" + folder / "out", "--to=" + to};
+    if (takes_last) arguments.emplace_back("--last_weights");
+    const ToolResult exported = RunTool("export", arguments);
+    EXPECT_EQ(exported.exit_code, 0) << exported.ToString();
+    EXPECT_EQ(folder.Evaluate(to), takes_last ? last : averages);
+  }
+
+  // Another run starts from averages, and this one goes on without them.  One without any cannot
+  // go on with them.
+  const ToolResult started = folder.Train("started", {"--weights=" + folder / "out", "--steps=1"});
+  EXPECT_THAT(started.out, HasSubstr("weights: the averages (ema) of " + folder / "out"));
+  const ToolResult begun = folder.Train("plain", {"--resume=latest", "--steps=25"});
+  EXPECT_EQ(begun.exit_code, 1);
+  EXPECT_THAT(Unwrapped(begun.err), HasSubstr(".average\", so it "
+                                              "belongs to another net or optimizer"));
+  write("", "evaluate_every: 20 steps: 20");
+  EXPECT_EQ(folder.Digest("out", {"--resume=latest", "--steps=25"}),
+            folder.Digest("plain", {"--resume=latest", "--steps=25"}));
 }
 
 // evaluate makes batch_norm part of the layers ahead of it.  Its "loss" is the total, too.

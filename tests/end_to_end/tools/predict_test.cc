@@ -31,7 +31,9 @@ const SyntheticData kData{.samples = 40, .channels = 3};
 class Predict : public testing::Test {
  protected:
   Predict() {
-    WriteTrainer(folder_ / "", ConvNetText(kData), {.rest = "batch: 8 steps: 6"});
+    WriteTrainer(
+        folder_ / "", ConvNetText(kData),
+        {.optimizer = "sgd { momentum: 0.9 } ema { decay: 0.5 }", .rest = "batch: 8 steps: 6"});
     folder_.Digest("run");
   }
 
@@ -68,6 +70,8 @@ TEST_F(Predict, SaysWhatEvaluateMeasures) {
   }
   const std::string measured = folder_.Evaluate(folder_ / "run");
   EXPECT_THAT(measured, HasSubstr(absl::StrFormat("test accuracy %.6f", right / 17.0)));
+
+  EXPECT_NE(Said({run, "--format=csv", "--last_weights"}), csv);
 
   // The same bits whatever runs it.
   EXPECT_EQ(Said({run, "--format=csv", "--batch=5"}, {.ranks = 3}), csv);

@@ -268,6 +268,24 @@ TEST_F(CheckpointTest, WeightsNeedNoOtherFile) {
   EXPECT_EQ(store_.LoadLatest(nullptr, CheckpointNeed::kWeights)->state.step(), 1);
 }
 
+// Those who want averages need the first file of the optimizer, if the run made any.
+TEST_F(CheckpointTest, AveragesNeedTheFirstFileOfTheOptimizer) {
+  for (const int64_t step : {1, 2}) {
+    CheckpointState state = StateOf(step);
+    state.set_averages(step == 1);
+    ASSERT_TRUE(
+        Save(store_, state, WeightsOf(step).tensors(), SlotsOf(step).tensors(), /*parts=*/3).ok());
+    const std::string path = folder_ / absl::StrCat("step_0000000", step, "/optimizer-0000");
+    std::filesystem::remove(path + "2-of-00003.safetensors");
+    const auto loaded = store_.LoadLatest(nullptr, CheckpointNeed::kAverages);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->state.step(), step);
+    EXPECT_EQ(loaded->optimizer.entries().empty(), step == 2);
+    FlipByte(path + "1-of-00003.safetensors", 100, 1);
+    EXPECT_EQ(store_.LoadLatest(nullptr, CheckpointNeed::kAverages).ok(), step == 2);
+  }
+}
+
 TEST_F(CheckpointTest, SavingOverABrokenOneHealsIt) {
   ASSERT_TRUE(SaveStep(store_, 6).ok());
   std::filesystem::remove(folder_ / "step_00000006/weights.safetensors");

@@ -18,6 +18,7 @@
 #include "engine/data/files/atomic_file.h"
 #include "engine/data/tensors/tensor_file.h"
 #include "engine/training/checkpoint/checkpoint.h"
+#include "engine/training/model/weights.h"
 #include "engine/training/run/trainer.h"
 #include "tests/data/temp_folder.h"
 #include "tests/distributed/process_group_ranks.h"
@@ -93,7 +94,7 @@ class Samples : public Dataset {
   mutable int32_t tokens_[kSize * 5], labels_[kSize], flags_[kSize * 5];
 };
 
-using Weights = std::map<std::string, std::vector<double>>;
+using Weights = std::map<std::string, std::vector<double>>;  // by tensor
 
 constexpr char kMomentum[] = "sgd { momentum: 0.875 } weight_decay: 0.001";
 
@@ -138,15 +139,18 @@ std::string FileOf(const std::string& out, int step, const char* name) {
   return absl::StrFormat("%s/checkpoints/step_%08d/%s", out, step, name);
 }
 
-// After half of the steps, 25, or all.
-Weights WeightsOf(const std::string& out, int step) {
+Weights ValuesOf(const TensorFile& file) {
   Weights weights;
-  const auto file = *TensorFile::Read(FileOf(out, step, "weights.safetensors"));
   for (const auto& [name, tensor] : file.tensors()) {
     const double* const values = tensor.as<double>();
     weights[name].assign(values, values + tensor.elements());
   }
   return weights;
+}
+
+// After half of the steps, 25, or all.
+Weights WeightsOf(const std::string& out, int step) {
+  return ValuesOf(*TensorFile::Read(FileOf(out, step, "weights.safetensors")));
 }
 
 struct Slots {
@@ -278,15 +282,17 @@ TEST(ShardOptimizer, TrainsWhatDirectTrains) {
     std::string layers, optimizer;
     std::vector<std::string> overrides;
     const char* halves;
-  } cases[] = {
-      {kTiedNet, "sgd {}", {"distributed.bucket_bytes=300"}, "shared"},
-      {kNormNet, "sgd { momentum: 0.9 } clip_norm: 0.1", {"distributed.bucket_bytes=300"}, "ring"},
-      {kTiedNet,
-       "sgd { momentum: 0.9 nesterov: true } weight_decay: 0.01",
-       {"accumulate=2"},
-       "auto"},
-      {kTiedNet, "adam {} clip_norm: 0.1", {"distributed.bucket_bytes=600"}, "direct"},
-      {frozen, "adamw {} weight_decay: 0.1", {}, "direct"}};
+  } cases[] = {{kTiedNet, "sgd {}", {"distributed.bucket_bytes=300"}, "shared"},
+               {kNormNet,
+                "sgd { momentum: 0.9 } clip_norm: 0.1 ema { decay: 0.9 }",
+                {"distributed.bucket_bytes=300"},
+                "ring"},
+               {kTiedNet,
+                "sgd { momentum: 0.9 nesterov: true } weight_decay: 0.01",
+                {"accumulate=2"},
+                "auto"},
+               {kTiedNet, "adam {} clip_norm: 0.1", {"distributed.bucket_bytes=600"}, "direct"},
+               {frozen, "adamw {} weight_decay: 0.1 ema { decay: 0.9 }", {}, "direct"}};
   for (const auto& c : cases) {
     SCOPED_TRACE(c.optimizer);
     // The ring adds in an order of its own.
@@ -308,6 +314,61 @@ TEST(ShardOptimizer, TrainsWhatDirectTrains) {
                   digests);
       }
       EXPECT_EQ(SlotsOf(folder / "parts", 3, ranks).bytes, SlotsOf(folder / "whole", 3, 1).bytes);
+    }
+  }
+}
+
+// In files of checkpoints, on any ranks and in any mode, whether the run went on or not.
+TEST(Average, FollowsTheFormulaForTwentySteps) {
+  constexpr double kDecay = 0.9;
+  constexpr int kSteps = 20;
+  const std::string direct, sharded = "distributed.shard_optimizer=true",
+                            served = "distributed.sync=BSP";
+  for (const auto& [ranks, mode] :
+       {std::pair(1, direct), {2, direct}, {2, sharded}, {3, direct}, {3, served}}) {
+    SCOPED_TRACE(absl::StrCat(ranks, " ranks ", mode));
+    const TempFolder folder;
+    const auto train = [&](const std::string& out, const std::string& steps, int every) {
+      std::vector<std::string> overrides = {steps, absl::StrCat("checkpoint_every=", every),
+                                            "keep_checkpoints=20"};
+      if (!mode.empty()) overrides.push_back(mode);
+      if (mode != served) overrides.push_back("distributed.allreduce=direct");
+      return Train(folder / out, kNormNet, ranks, overrides,
+                   absl::StrCat("adam {} ema { decay: ", kDecay, " }"));
+    };
+    const auto digests = train("straight", "steps=20", 1);
+    Weights expected = WeightsOf(folder / "straight", 1);
+    for (int step = 2; step <= kSteps; ++step) {
+      for (const auto& [name, values] : WeightsOf(folder / "straight", step)) {
+        for (size_t i = 0; i < values.size(); ++i) {
+          double& average = expected[name][i];
+          average = kDecay * average + (1 - kDecay) * values[i];
+        }
+      }
+    }
+    const Weights last = WeightsOf(folder / "straight", kSteps);
+    // Of buffers there is none.
+    for (auto& [name, values] : expected) {
+      if (absl::StrContains(name, "running")) values = last.at(name);
+    }
+    const auto read = [&](const std::string& out, WeightsKind kind) {
+      const auto weights = ReadWeights(folder / out, "", kind);
+      EXPECT_TRUE(weights.ok()) << weights.status();
+      EXPECT_EQ(weights->averages, kind == WeightsKind::kAverages);
+      return ValuesOf(weights->tensors);
+    };
+    EXPECT_LT(Difference(read("straight", WeightsKind::kAverages), expected), 1e-12);
+    EXPECT_EQ(read("straight", WeightsKind::kLast), last);
+    EXPECT_GT(Difference(expected, last), 1e-3);
+
+    train("parted", "steps=7", 100);
+    EXPECT_EQ(train("parted", "steps=20", 100), digests);
+    EXPECT_EQ(read("parted", WeightsKind::kAverages), read("straight", WeightsKind::kAverages));
+    // Rank 0's file has them all, which is all that another host's folder may have.
+    if (!mode.empty()) {
+      std::filesystem::remove(
+          FileOf(folder / "parted", kSteps, ShardName(kOptimizerFile, ranks - 1, ranks).c_str()));
+      EXPECT_EQ(read("parted", WeightsKind::kAverages), read("straight", WeightsKind::kAverages));
     }
   }
 }
