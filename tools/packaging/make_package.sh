@@ -48,7 +48,7 @@ for program in tools/* tools/bench/*; do
     cp -L "$program" "$to"
   else
     strip --strip-unneeded -o "$to" "$program"
-    if objdump -p "$to" | grep -q 'NEEDED *libopencv'; then wanted+=("-e$to"); else needed+=("-e$to"); fi
+    if objdump -p "$to" | grep 'NEEDED *libopencv' >/dev/null; then wanted+=("-e$to"); else needed+=("-e$to"); fi
   fi
   chmod 755 "$to"
 done

@@ -47,7 +47,7 @@ gyre export --weights=runs/lenet --to=lenet.gyre
   head -c $((16 + 2352)) /dev/zero
 } >black.bmp
 gyre predict --run=runs/lenet black.bmp
-if gyre export --help | grep -q '\.onnx'; then
+if gyre export --help | grep '\.onnx' >/dev/null; then
   gyre export --weights=runs/lenet --to=lenet.onnx --verify
 fi
 

@@ -45,14 +45,14 @@ absl::Status Model::SwapAverages(Stream& stream, bool averages) {
   std::vector<std::byte> whole;
   for (int b = 0; b < buckets(); ++b) {
     const size_t element = SizeOf(slots.dtype(b));
-    whole.resize(static_cast<size_t>(order.elements[b]) * element);
+    whole.resize(static_cast<size_t>(order.buckets[b].elements) * element);
     const bool has_master = slots.has_master(b);
     const int kind = has_master && !averages ? slots.kinds() : average_kind();
     RETURN_IF_ERROR(CopySlot(stream, b, kind, whole.data()));
     RETURN_IF_ERROR(stream.Synchronize());
     if (!has_master) RETURN_IF_ERROR(ValuesToAverages(stream, b));
     const ElementRange own = UpdatedShard(*plan_.train, b);
-    const ElementRange set = one_copy() ? own : ElementRange{0, order.elements[b]};
+    const ElementRange set = one_copy() ? own : ElementRange{0, order.buckets[b].elements};
     for (const auto& [p, begin, at, count] : RangesIn(order, plan_.parameters, b, set)) {
       const Tensor to = Slice(train_->parameter(p, plan_.parameters), begin, count);
       const std::span<const std::byte> bytes = std::span(whole).subspan(
