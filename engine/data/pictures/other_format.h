@@ -19,7 +19,8 @@ namespace gyre {
 
 // Reads the size and TIFF's orientation, and decodes nothing.
 // Errors: InvalidArgument for a file of no known signature, and for kinds that are not read
-// (imgcodecs/bmp.h, jpeg2000_size.h, tiff.h).  DataLoss for a broken header.  Unavailable if the library is missing, which is no fault of the file.
+// (imgcodecs/bmp.h, jpeg2000_size.h, tiff.h).  DataLoss for a broken header.  Unavailable if the
+// library is missing, which is no fault of the file.
 absl::StatusOr<PictureHeader> ReadOtherHeader(std::string_view file);
 
 // Decodes a window of stored pixels, that is before they are turned, to [stored.height,

@@ -1,5 +1,6 @@
 // picture.h: files of pictures as bytes [height, width, channels].  Pure functions.  Any thread.
-// JPEG, PNG and WebP are read by the formats' own libraries.  Further ones are read by other_format.h.
+// JPEG, PNG and WebP are read by the formats' own libraries.  Further ones are read by
+// other_format.h.
 #pragma once
 
 #include <array>
