@@ -9,8 +9,8 @@ load("//third_party:cc.bzl", "cc_binary", "cc_library", "cc_test")
 _COPTS = ["-Wno-maybe-uninitialized"]
 # Tags of a test that gains nothing from a sanitizer; why stands beside them.
 UNSANITIZED = ["noasan", "notsan"]
-# Tag of a test that takes minutes to say at random what a shorter one says by rows: `tools/test --long`.
-LONG = ["long"]
+# Tag of a test that takes minutes to say at random what a shorter one says by rows: `tools/test --attack`.
+ATTACK = ["attack"]
 _DEPS = ["//tests:main"]
 
 def gyre_test(name, srcs, deps = [], ranks = None, size = "small", data = [], args = [], **kwargs):
