@@ -154,9 +154,9 @@ TEST_F(PlanReport, AnIterationThatOnlyAccumulatesMovesLess) {
     EXPECT_EQ(other.homes, updating.homes);
     EXPECT_LE(other.device_bytes, options.capacity_bytes);
     const NetTrace& trace = plan->train->trace;
-    EXPECT_EQ(plan->accumulating->trace.slots, trace.slots);
-    for (const std::vector<int>& slots : trace.slots) {
-      for (const int slot : slots) {
+    for (size_t b = 0; b < trace.buckets.size(); ++b) {
+      EXPECT_EQ(plan->accumulating->trace.buckets[b].slots, trace.buckets[b].slots);
+      for (const int slot : trace.buckets[b].slots) {
         const int block = other.states[slot].block;
         EXPECT_TRUE(std::ranges::none_of(
             other.stays, [&](const Stay& stay) { return block >= 0 && stay.block == block; }));
