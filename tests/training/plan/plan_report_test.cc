@@ -279,7 +279,7 @@ TEST_F(PlanReport, KindsFollowFromWhatStatesAre) {
   const StateKinds kinds = KindsOf(trace);
   const auto name = [&](int state) { return kinds.names[kinds.of[state]]; };
   EXPECT_EQ(name(trace.parameters[0]), "parameters");
-  EXPECT_EQ(name(trace.slots[0][0]), "optimizer");
+  EXPECT_EQ(name(trace.buckets[0].slots[0]), "optimizer");
   EXPECT_EQ(name(trace.gradients.parameters[0]), "gradients");
   EXPECT_EQ(name(trace.values[2]), "activations");
   EXPECT_EQ(name(trace.step_scalars), "pinned");
