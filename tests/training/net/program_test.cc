@@ -109,10 +109,10 @@ TEST(Program, OwnersGateTogetherInBspAndWorkersAloneElsewhere) {
       "forward loss; loss gradients; backward loss; backward b; ";
   EXPECT_EQ(served(Sync::kBsp, {}).resident,
             absl::StrCat(head, "send bucket 0; backward a; send bucket 1; clock; report"));
-  EXPECT_EQ(
-      served(Sync::kBsp, 1).resident,
-      absl::StrCat(
-          head, "send bucket 0; backward a; send bucket 1; sum norms; upload norms; gate; clock; report"));
+  EXPECT_EQ(served(Sync::kBsp, 1).resident,
+            absl::StrCat(head,
+                         "send bucket 0; backward a; send bucket 1; sum norms; upload norms; gate; "
+                         "clock; report"));
   EXPECT_EQ(served(Sync::kAsync, 1).resident,
             head +
                 "measure bucket 0; backward a; measure bucket 1; gate; scale bucket 0; "
