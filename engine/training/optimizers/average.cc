@@ -50,12 +50,12 @@ class Average : public Optimizer {
       const std::span<const Tensor> slots = parameters[p].slots;
       others[p].slots = slots.first(slots.size() - 1);
       own[p].slots = slots.last(1);
-      own[p].rows = {};  // the average of a row that stands still moves towards it
     }
     RETURN_IF_ERROR(inner_->Update(stream, update, others));
     return VisitReal(parameters[0].value.dtype, [&]<typename S>() {
       using T = AccumulateType<S>;
-      return UpdateEach(stream, update, own, /*slots=*/1, [&](const ParameterViews& p) {
+      // The average of a row that stands still moves towards it.
+      return UpdateAll(stream, update, own, /*slots=*/1, [&](const ParameterViews& p) {
         return AverageStep<T>{.update = update,
                               .own = static_cast<T>(own_),
                               .value = Updated<S>(p).value,

@@ -47,12 +47,10 @@ struct RowStep {
   }
 };
 
-// `step(parameter)` returns the functor that updates one of its elements, unless the update is
-// skipped.  Each parameter has `slots` slots.
+// `step(parameter)` returns the functor that updates one of its elements.  Each parameter has
+// `slots` slots.
 template <typename MakeStep>
-absl::Status UpdateEach(Stream& stream, const UpdateScalars* update,
-                        std::span<const ParameterViews> parameters, size_t slots,
-                        const MakeStep& step) {
+auto PartsOf(std::span<const ParameterViews> parameters, size_t slots, const MakeStep& step) {
   std::vector<FusedLoop<decltype(step(parameters[0]))>> parts;
   for (const ParameterViews& parameter : parameters) {
     const int64_t n = parameter.value.elements();
@@ -65,8 +63,26 @@ absl::Status UpdateEach(Stream& stream, const UpdateScalars* update,
     GYRE_CHECK(updated == dtype || parameter.master.elements() == n);
     parts.push_back({n, step(parameter)});
   }
+  return parts;
+}
+
+// All elements, also of a table touched by rows, unless the update is skipped.  Enqueues.
+template <typename MakeStep>
+absl::Status UpdateAll(Stream& stream, const UpdateScalars* update,
+                       std::span<const ParameterViews> parameters, size_t slots,
+                       const MakeStep& step) {
+  return ForEachPart(stream, PartsOf(parameters, slots, step), &update->skip);
+}
+
+// Of a table touched by rows those alone, else all elements, unless the update is skipped.
+// Enqueues.
+template <typename MakeStep>
+absl::Status UpdateEach(Stream& stream, const UpdateScalars* update,
+                        std::span<const ParameterViews> parameters, size_t slots,
+                        const MakeStep& step) {
   const ParameterViews& first = parameters[0];
-  if (!first.rows) return ForEachPart(stream, std::move(parts), &update->skip);
+  if (!first.rows) return UpdateAll(stream, update, parameters, slots, step);
+  const auto parts = PartsOf(parameters, slots, step);
   GYRE_CHECK(parts.size() == 1);
   return ForEachCell(
       stream, first.rows.elements(), first.width,
