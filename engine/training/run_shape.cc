@@ -82,7 +82,9 @@ RunShape ShapeOf(const TrainerConfig& config, const NetConfig& net, int rank, in
           .loss_scale = LossScaleOf(config.loss_scale()),
           .clip_norm = config.optimizer().has_clip_norm()
                            ? std::optional(config.optimizer().clip_norm())
-                           : std::nullopt};
+                           : std::nullopt,
+          .scales_by_norms = config.optimizer().has_lars() || config.optimizer().has_lamb(),
+          .log_norms_every = config.log_norms_every()};
 }
 
 }  // namespace gyre

@@ -61,6 +61,8 @@ struct RunShape {
   DType wire = DType::kF32;  // wire type of F32 gradients to a server
   LossScale loss_scale = {};
   std::optional<double> clip_norm = {};  // bound of the norm of all gradients
+  bool scales_by_norms = false;          // the optimizer does (Optimizer)
+  int64_t log_norms_every = 0;           // steps; 0: never
 
   // The ranks that train, which are the first ones.
   int workers() const { return ranks - (server ? server->dedicated : 0); }
@@ -71,7 +73,18 @@ struct RunShape {
   // By rank, the range of a bucket that it updates.
   std::vector<ElementRange> ShardsOf(int64_t elements, DType dtype) const;
   // Whether updates must wait for all gradients.
-  bool gated() const { return clip_norm.has_value() || loss_scale.dynamic(); }
+  bool gated() const {
+    return clip_norm.has_value() || loss_scale.dynamic() || (scales_by_norms && shard_optimizer) ||
+           (server && LogsGradients());
+  }
+  // Whether norms are logged after so many steps.
+  bool LogsNorms(int64_t steps) const {
+    return log_norms_every > 0 && steps % log_norms_every == 0;
+  }
+  // Whether norms of gradients may be: a stale server adds no gradients of a step.
+  bool LogsGradients() const { return log_norms_every > 0 && StepTogether(); }
+  // Whether whole parameters or their gradients are measured in pieces.
+  bool measures() const { return scales_by_norms || LogsGradients(); }
   // Whether all ranks are in the same step, or the next.
   bool StepTogether() const { return !server || server->sync == Sync::kBsp; }
   // Whether each worker of a server clips and skips its own gradients before it sends them.

@@ -23,6 +23,7 @@ struct UpdateScalars {
   double correction[2] = {0, 0};  // of the bias of moments that start at 0
   bool skip = false;              // the update changes nothing
   bool first = false;             // no update before it changed anything
+  bool logs_norms = false;        // of the step's gradients
 
   // For update number `update`, from 0, without those skipped.  In double, because 1 - decay^t for
   // small t would lose half its digits in float.

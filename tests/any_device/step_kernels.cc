@@ -6,6 +6,7 @@
 #include "distributed/parameter_server/row_kernels.h"
 #include "engine/training/net/infer/net_kernels.h"
 #include "engine/training/net/run/row_kernels.h"
+#include "engine/training/optimizers/gradient_norms.h"
 #include "engine/training/step/update_gate.h"
 
 namespace gyre {
@@ -31,9 +32,20 @@ absl::Status StepKernels::RunUpdate(const Optimizer& optimizer, DType dtype, Ten
                                     .slots = slots,
                                     .master = make_(shape, AccumulateDType(dtype)),
                                     .rows = rows,
-                                    .width = 5};
+                                    .width = 5,
+                                    .norms = {.before = 3,
+                                              .columns = 19,
+                                              .own = Zeros<PieceSquares>(2),
+                                              .all = Zeros<PieceSquares>(2),
+                                              .count = 2,
+                                              .ratio = Numbers(1),
+                                              .logged = Numbers(2)}};
   auto* const update = Zeros<UpdateScalars>();
   RETURN_IF_ERROR(SetUpdate(stream_, kUpdate, update));
+  if (optimizer.scales_by_norms()) {
+    RETURN_IF_ERROR(MeasureGradients(stream_, update, {&parameter, 1}));
+    RETURN_IF_ERROR(optimizer.Measure(stream_, update, {&parameter, 1}));
+  }
   return optimizer.Update(stream_, update, {&parameter, 1});
 }
 
@@ -49,6 +61,8 @@ absl::Status StepKernels::RunOptimizers(DType dtype) const {
     RETURN_IF_ERROR(RunUpdate(*NewAdam({}, 1e-4), dtype, rows));
     RETURN_IF_ERROR(RunUpdate(*NewAverage(NewSgd(plain, 1e-4), 0.9), dtype, rows));
   }
+  RETURN_IF_ERROR(RunUpdate(*NewLars({}, 1e-4), dtype, {}));
+  RETURN_IF_ERROR(RunUpdate(*NewLamb({}, 1e-4), dtype, {}));
   return absl::OkStatus();
 }
 

@@ -123,17 +123,19 @@ TEST(Set, Refuses) {
       {"precision", "f64", "expected for precision F32, F64, F16 or BF16, got \"f64\""},
       {"bacth", "1", "unknown field \"bacth\"; did you mean \"batch\"?"},
       {"optimizer.adam.gamma", "1", "unknown field \"gamma\"; choose from beta1, beta2, epsilon"},
-      {"optimizer.momentum", "1", "unknown field \"momentum\" here; it belongs in sgd { ... }"},
+      {"optimizer.momentum", "1",
+       "unknown field \"momentum\" here; it belongs in sgd or lars { ... }"},
       {"optimizer", "sgd",
-       "optimizer has fields of its own; go on with one of sgd, adam, adamw, "
+       "optimizer has fields of its own; go on with one of sgd, adam, adamw, lars, lamb, "
        "weight_decay, clip_norm, ema"},
       {"batch.size", "1", "batch has no fields, so nothing can follow it"},
       {"", "1",
        "unknown field \"\"; choose from net, data, optimizer, learning_rate, batch, "
-       "test_batch, epochs, steps, evaluate_every, checkpoint_every, keep_checkpoints, "
+       "test_batch, epochs, steps, evaluate_every, checkpoint_every, log_norms_every, "
+       "keep_checkpoints, "
        "seed, precision, distributed, accumulate, tf32, loss_scale, page_activations"},
       {"optimizer..momentum", "1",
-       "unknown field \"\"; choose from sgd, adam, adamw, weight_decay, "
+       "unknown field \"\"; choose from sgd, adam, adamw, lars, lamb, weight_decay, "
        "clip_norm, ema"},
   };
   for (const auto& c : cases) {

@@ -102,7 +102,8 @@ TEST(TrainerText, Missing) {
        "\"images.npy\" }"},
       {2, "", "t:1:1: missing optimizer; write optimizer { sgd { momentum: 0.9 } }"},
       {2, "optimizer { weight_decay: 1e-4 }",
-       "t:3:1: missing one of sgd, adam, adamw; write optimizer { sgd { momentum: 0.9 } }"},
+       "t:3:1: missing one of sgd, adam, adamw, lars, lamb; write optimizer { sgd { momentum: 0.9 "
+       "} }"},
       {3, "", "t:1:1: missing learning_rate; write learning_rate { base: 0.01 }"},
       {3, "learning_rate { }",
        "t:4:1: missing learning_rate.base; write learning_rate { base: 0.01 }"},
@@ -409,7 +410,7 @@ TEST(TrainerText, Grammar) {
   EXPECT_EQ(ErrorOf("name: \"lenet\" input { name: \"image\" }"),
             "t:1:1: unknown field \"name\" in a trainer; it belongs in a net: is this file a net?");
   EXPECT_EQ(ErrorOf(Text(2, "optimizer { momentum: 0.9 }")),
-            "t:3:13: unknown field \"momentum\" here; it belongs in sgd { ... }");
+            "t:3:13: unknown field \"momentum\" here; it belongs in sgd or lars { ... }");
   EXPECT_EQ(ErrorOf(Text(-1, "", "seed: -1")),
             "t:7:7: expected for seed a 64-bit integer >= 0, got -1");
   EXPECT_EQ(ErrorOf(Text(-1, "", "precision: F8")),

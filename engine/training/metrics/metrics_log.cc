@@ -253,6 +253,17 @@ absl::Status MetricsLog::Numbers(int64_t step, const NamedNumbers& numbers) {
   return Write(json.dump());
 }
 
+absl::Status MetricsLog::Norms(int64_t step, const std::vector<LoggedNorms>& norms) {
+  nlohmann::ordered_json json = {{"step", step}};
+  for (const LoggedNorms& of : norms) {
+    nlohmann::ordered_json& object = json["norms"][of.name];
+    object["value"] = of.value;
+    if (of.gradient) object["gradient"] = *of.gradient;
+    object["change"] = of.change;
+  }
+  return Write(json.dump());
+}
+
 void MetricsLog::TestProgress(int64_t done, int64_t samples) {
   if (terminal_.empty() || Clock::now() - last_shown_ < kTerminalInterval) return;
   last_shown_ = Clock::now();

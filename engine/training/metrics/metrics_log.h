@@ -29,6 +29,14 @@ absl::StatusOr<std::string> KeepEarlierMetrics(const std::string& folder);
 
 using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
+// L2 norms of a parameter, its gradient, if it has one, and its last change.
+struct LoggedNorms {
+  std::string name;
+  double value = 0;
+  std::optional<double> gradient = {};
+  double change = 0;
+};
+
 class MetricsLog {
  public:
   // Opens `folder`/metrics.jsonl for appending.  First removes lines that a resumed run repeats, of
@@ -53,6 +61,8 @@ class MetricsLog {
   absl::Status Test(int64_t step, const std::vector<Metric>& metrics);
   // Writes {"step", ...} with named numbers about the run so far.
   absl::Status Numbers(int64_t step, const NamedNumbers& numbers);
+  // Writes {"step", "norms": {NAME: {"value", "gradient", "change"}, ...}}.
+  absl::Status Norms(int64_t step, const std::vector<LoggedNorms>& norms);
   // On a terminal only.
   void TestProgress(int64_t done, int64_t samples);
   // A plain line, above the progress line.

@@ -471,20 +471,27 @@ absl::Status Model::ReadValue(Stream& stream, size_t index, Storage& storage,
                          "", value);
 }
 
-absl::StatusOr<std::string> Model::Sha256OfWeights(Stream& stream) const {
+absl::Status Model::EachValue(Stream& stream,
+                              const std::function<void(const NamedTensor&)>& use) const {
   RETURN_IF_ERROR(BringHome(stream));
   const std::span<const Parameter> all = plan_.parameters.all();
   // By name in files; those of pieces, in order.
   std::multimap<std::string, size_t> parameter_of;
   for (size_t i = 0; i < all.size(); ++i) parameter_of.emplace(CanonicalName(all[i], ""), i);
-  Sha256Digest digest;
   Storage storage;
   for (const auto& [name, index] : parameter_of) {
     HostTensors value;
     RETURN_IF_ERROR(ReadValue(stream, index, storage, value));
-    const Tensor& tensor = value.tensors.front().tensor;
-    digest.Add({static_cast<const char*>(tensor.data), tensor.bytes()});
+    use(value.tensors.front());
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Model::Sha256OfWeights(Stream& stream) const {
+  Sha256Digest digest;
+  RETURN_IF_ERROR(EachValue(stream, [&](const NamedTensor& value) {
+    digest.Add({static_cast<const char*>(value.tensor.data), value.tensor.bytes()});
+  }));
   return digest.Hex();
 }
 

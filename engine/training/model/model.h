@@ -2,6 +2,7 @@
 // run one after another, so their activations share memory.  Used by one thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -77,11 +78,12 @@ class Model {
   bool has_averages() const { return average_kind() >= 0; }
   // Sets the averages to the values that a run starts from.  Precondition: has_averages.
   absl::Status BeginAverages(Stream& stream);
-  // Puts the averages in the places of their parameters or, if not `averages`, the values back, to
-  // the bit.  In between the slots of averages may hold values.  All ranks call it.
-  // Precondition: has_averages, and all ranks have all values and their slots
-  // (TrainingStep::Settle). Errors: those of communication.
-  absl::Status SwapAverages(Stream& stream, bool averages);
+  // Puts the averages in the places of their parameters, and the values back, to the bit.  In
+  // between the slots of averages may hold values.  All ranks call both. Precondition:
+  // has_averages, and all ranks have all values and their slots (TrainingStep::Settle).  Errors:
+  // those of communication.
+  absl::Status PutAverages(Stream& stream);
+  absl::Status PutValuesBack(Stream& stream);
   // Sets this rank's carried rows.  Errors: those of ReadRows.
   absl::Status LoadCarried(Stream& stream, const TensorFiles& carried);
   // Text for people about tensors that no parameter uses, or "".
@@ -97,8 +99,10 @@ class Model {
     HostTensors weights, optimizer, carried;  // parameters and buffers; slots; this rank's rows
   };
   absl::Status UnpackState(std::span<std::byte> copy, UnpackedState& state) const;
-  // The digest that `train` prints, of the tensors of the weights file in the order of its names.
-  // Reads one parameter at a time, because memory may not hold a copy of all.
+  // Hands over the tensors of the weights file, in the order of its names.  Reads one parameter at
+  // a time, because memory may not hold a copy of all.  All ranks call it.
+  absl::Status EachValue(Stream& stream, const std::function<void(const NamedTensor&)>& use) const;
+  // The digest that `train` prints, of these tensors.
   absl::StatusOr<std::string> Sha256OfWeights(Stream& stream) const;
 
  private:
@@ -124,6 +128,8 @@ class Model {
   int average_kind() const;  // -1: none
   // Sets the averages of this rank's shard of a bucket to the values.
   absl::Status ValuesToAverages(Stream& stream, int bucket);
+  // Of a bucket with masters the slot `kind_beside_masters`, else the averages.
+  absl::Status PutInPlace(Stream& stream, int kind_beside_masters);
   // Starts a copy of a whole bucket's slot to `to`.  With a sharded optimizer waits for it.
   absl::Status CopySlot(Stream& stream, int bucket, int kind, std::byte* to) const;
   // Reads a value in canonical form.  `storage` holds the copy of a value in device memory, or of a

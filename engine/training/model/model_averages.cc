@@ -35,9 +35,14 @@ absl::Status Model::ValuesToAverages(Stream& stream, int bucket) {
   return absl::OkStatus();
 }
 
+absl::Status Model::PutAverages(Stream& stream) { return PutInPlace(stream, average_kind()); }
+absl::Status Model::PutValuesBack(Stream& stream) {
+  return PutInPlace(stream, plan_.train->slots.kinds());
+}
+
 // Without masters, values wait in the slots for their return.  Of a bucket in others' shards they
 // come back from these, so no rank copies more than a bucket at a time.
-absl::Status Model::SwapAverages(Stream& stream, bool averages) {
+absl::Status Model::PutInPlace(Stream& stream, int kind_beside_masters) {
   const OptimizerSlots& slots = plan_.train->slots;
   const GradientOrder& order = plan_.train->order;
   RETURN_IF_ERROR(BringHome(stream));
@@ -47,8 +52,8 @@ absl::Status Model::SwapAverages(Stream& stream, bool averages) {
     const size_t element = SizeOf(slots.dtype(b));
     whole.resize(static_cast<size_t>(order.buckets[b].elements) * element);
     const bool has_master = slots.has_master(b);
-    const int kind = has_master && !averages ? slots.kinds() : average_kind();
-    RETURN_IF_ERROR(CopySlot(stream, b, kind, whole.data()));
+    RETURN_IF_ERROR(
+        CopySlot(stream, b, has_master ? kind_beside_masters : average_kind(), whole.data()));
     RETURN_IF_ERROR(stream.Synchronize());
     if (!has_master) RETURN_IF_ERROR(ValuesToAverages(stream, b));
     const ElementRange own = UpdatedShard(*plan_.train, b);

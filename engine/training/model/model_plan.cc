@@ -452,7 +452,7 @@ ServerBytes ModelPlan::server_bytes(bool paged) const {
   for (const TableSpec& table : tables) {
     pieces += shape.MeasuredRanges(table.rows, table.dtype).size();
   }
-  bytes.device += kSumSquaresScratchBytes +
+  bytes.device += NormsBytes(train->pieces) + kSumSquaresScratchBytes +
                   pieces * (sizeof(ElementRange) + (kSquareLanes + 1) * sizeof(double));
   return bytes;
 }

@@ -37,6 +37,13 @@ class Average : public Optimizer {
     return inner_->leaves_untouched(decay_multiplier);
   }
 
+  bool scales_by_norms() const override { return inner_->scales_by_norms(); }
+
+  absl::Status Measure(Stream& stream, const UpdateScalars* update,
+                       std::span<const ParameterViews> parameters) const override {
+    return inner_->Measure(stream, update, WithoutAverage(parameters));
+  }
+
   void Prepare(uint64_t step, UpdateScalars& scalars) const override {
     inner_->Prepare(step, scalars);
     scalars.SetNumber(static_cast<double>(step));
@@ -45,13 +52,9 @@ class Average : public Optimizer {
   absl::Status Update(Stream& stream, const UpdateScalars* update,
                       std::span<const ParameterViews> parameters) const override {
     if (parameters.empty()) return absl::OkStatus();
-    std::vector<ParameterViews> others(parameters.begin(), parameters.end()), own = others;
-    for (size_t p = 0; p < parameters.size(); ++p) {
-      const std::span<const Tensor> slots = parameters[p].slots;
-      others[p].slots = slots.first(slots.size() - 1);
-      own[p].slots = slots.last(1);
-    }
-    RETURN_IF_ERROR(inner_->Update(stream, update, others));
+    RETURN_IF_ERROR(inner_->Update(stream, update, WithoutAverage(parameters)));
+    std::vector<ParameterViews> own(parameters.begin(), parameters.end());
+    for (ParameterViews& views : own) views.slots = views.slots.last(1);
     return VisitReal(parameters[0].value.dtype, [&]<typename S>() {
       using T = AccumulateType<S>;
       // The average of a row that stands still moves towards it.
@@ -65,6 +68,12 @@ class Average : public Optimizer {
   }
 
  private:
+  static std::vector<ParameterViews> WithoutAverage(std::span<const ParameterViews> parameters) {
+    std::vector<ParameterViews> others(parameters.begin(), parameters.end());
+    for (ParameterViews& views : others) views.slots = views.slots.first(views.slots.size() - 1);
+    return others;
+  }
+
   const std::unique_ptr<Optimizer> inner_;
   const double own_;
 };

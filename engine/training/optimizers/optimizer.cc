@@ -14,6 +14,10 @@ std::unique_ptr<Optimizer> OfKind(const OptimizerConfig& config) {
       return NewAdam(config.adam(), config.weight_decay());
     case OptimizerConfig::kAdamw:
       return NewAdamW(config.adamw(), config.weight_decay());
+    case OptimizerConfig::kLars:
+      return NewLars(config.lars(), config.weight_decay());
+    case OptimizerConfig::kLamb:
+      return NewLamb(config.lamb(), config.weight_decay());
     case OptimizerConfig::KIND_NOT_SET:
       break;
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/training/parameter_norms.h"
 #include "engine/training/step_scalars.h"
 #include "models/schema/trainer.pb.h"
 
@@ -26,6 +27,7 @@ struct ParameterViews {
   // element `begin` of the table.
   Tensor rows = {};
   int64_t width = 0, begin = 0;
+  ParameterNorms norms = {};  // where Measure writes and Update reads, if scales_by_norms
 };
 
 class Optimizer {
@@ -38,6 +40,15 @@ class Optimizer {
   // Sets the scalars for the update of step `step`, from 0, if none before was skipped.
   // On the host, before the step.
   virtual void Prepare(uint64_t step, UpdateScalars& scalars) const = 0;
+  // Whether a parameter's change depends on norms of the whole of it.  Then Measure comes before
+  // Update, and all pieces of all parameters before the first Update of any part of them.
+  virtual bool scales_by_norms() const { return false; }
+  // Sets the squares of the pieces that the views have, and moments unless update->skip.  Enqueues
+  // on `stream`, as Update.  Precondition: all have one dtype, and none has rows.
+  virtual absl::Status Measure(Stream&, const UpdateScalars*,
+                               std::span<const ParameterViews>) const {
+    return absl::InternalError("this optimizer measures nothing");
+  }
   // Unless update->skip, value <- value - change(gradient * update->gradient_scale + decay * value)
   // for each parameter, in AccumulateDType, and on the master if there is one.  Enqueues on
   // `stream`.  Every tensor, and `update` in device memory, must outlive that.
@@ -58,6 +69,18 @@ std::unique_ptr<Optimizer> NewAdam(const OptimizerConfig::Adam& config, double w
 // AdamW, which is Adam without decay, and v <- v - lr * decay * v beside it.  Slots: Adam's.  The
 // schedule is in the learning rate.  Source: Loshchilov & Hutter 2019, arXiv:1711.05101.
 std::unique_ptr<Optimizer> NewAdamW(const OptimizerConfig::Adam& config, double weight_decay);
+
+// LARS.  w and g are norms of the whole parameter and its gradient; g_i has no decay in it.
+//   r <- coefficient * w / (g + decay * w), or 1 if w or g is 0, or the parameter does not decay
+//   m <- momentum * m + lr * r * (g_i + decay * v);  v <- v - m
+// Slots: "momentum".  Source: You et al. 2017, arXiv:1708.03888, Algorithm 1.
+std::unique_ptr<Optimizer> NewLars(const OptimizerConfig::Lars& config, double weight_decay);
+
+// LAMB.  c is Adam's change without decay of the gradient, and with corrections of the bias.
+//   c <- c + decay * v;  v <- v - lr * r * c,
+// where r is the norm of the parameter over that of c, or 1 if one is 0, or the parameter does not
+// decay.  Slots: Adam's.  Source: You et al. 2020, arXiv:1904.00962, Algorithm 2.
+std::unique_ptr<Optimizer> NewLamb(const OptimizerConfig::Lamb& config, double weight_decay);
 
 // `inner`, with an average beside each value that it makes.  The first update's is the value.
 //   a <- a + (1 - decay) * (v - a)

@@ -18,7 +18,11 @@ struct UsualRates {
   absl::string_view optimizer;
   double least, most;
 };
-constexpr UsualRates kUsualRates[] = {{"sgd", 1e-7, 10}, {"adam", 1e-7, 0.1}, {"adamw", 1e-7, 0.1}};
+constexpr UsualRates kUsualRates[] = {{"sgd", 1e-7, 10},
+                                      {"adam", 1e-7, 0.1},
+                                      {"adamw", 1e-7, 0.1},
+                                      {"lars", 1e-5, 100},
+                                      {"lamb", 1e-6, 1}};
 
 std::string TypeOf(const LayerConfig& layer) {
   return LayerConfig::descriptor()->FindFieldByNumber(layer.type_case())->name();

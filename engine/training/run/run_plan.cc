@@ -124,6 +124,10 @@ absl::Status RunPlan::CheckServer(const Parsed<TrainerConfig>& trainer) const {
         absl::StrCat(trainer.source->Where(distributed, "sync"), ": ", DescribeServer(shape), ": ",
                      what..., "; train with sync allreduce (shard_optimizer shares out the same)"));
   };
+  if (shape.scales_by_norms && !shape.StepTogether()) {
+    return error("its owners update parts of parameters as gradients come, and lars and lamb need ",
+                 "norms of the whole; bsp knows them");
+  }
   for (const PlannedBucket& bucket : nets.train->order.buckets) {
     if (shape.WireType(bucket.dtype) != DType::kF16 || !shape.gates_alone()) continue;
     return error("gradients that a rank clips or skips itself travel without the loss's scale, in ",

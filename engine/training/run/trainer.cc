@@ -133,7 +133,13 @@ absl::Status Trainer::Loop() {
   // The run before may have ended between the checkpoint and the test after it.
   if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
   while (state_->step() < plan_->length.total_steps() && state_->step() != stop_at_) {
+    const bool logs_norms = model_->plan().options.shape.LogsNorms(state_->step() + 1);
+    if (logs_norms) {
+      RETURN_IF_ERROR(FinishAll());
+      RETURN_IF_ERROR(norms_.Remember(*model_, *stream_));
+    }
     RETURN_IF_ERROR(RunStep());
+    if (logs_norms) RETURN_IF_ERROR(LogNorms());
     RETURN_IF_ERROR(state_->CheckSaving());
     // First, so that what the test finds wrong costs no work.
     if (state_->step() == save_at_ || Due(save_every_)) RETURN_IF_ERROR(Save());
@@ -436,6 +442,14 @@ absl::Status Trainer::Test() {
         absl::StrFormat("step %d: test %s; training goes on", state_->step(), status.message()));
   }
   return log ? log->Test(state_->step(), *metrics) : absl::OkStatus();
+}
+
+absl::Status Trainer::LogNorms() {
+  RETURN_IF_ERROR(FinishAll());
+  ASSIGN_OR_RETURN(const std::vector<double> squares, training_step_->GradientSquares());
+  ASSIGN_OR_RETURN(const std::vector<LoggedNorms> norms, norms_.Tell(*model_, *stream_, squares));
+  MetricsLog* const log = state_->log();
+  return log ? log->Norms(state_->step(), norms) : absl::OkStatus();
 }
 
 absl::Status Trainer::Save() {

@@ -74,23 +74,41 @@ class CollectiveExchange final : public BucketExchange {
 
   absl::Status Finish(int bucket) override { return sync_->Finish(bucket, compute_).status(); }
 
-  absl::Status Bring(int bucket) override {
-    if (!model_.train().sent(bucket)) return absl::OkStatus();
-    return sync_->Bring(bucket, /*gathered=*/false, compute_);
+  absl::Status Bring(int bucket, const Tensor& to) override {
+    return sync_->Bring(bucket, /*gathered=*/false, to, compute_);
   }
 
   absl::Status Gather(int bucket) override { return sync_->StartGather(bucket, compute_); }
 
   absl::Status Receive(int bucket) override {
     ASSIGN_OR_RETURN(const double squares, sync_->Finish(bucket, compute_));
-    if (model_.train().sent(bucket)) {
-      RETURN_IF_ERROR(sync_->Bring(bucket, /*gathered=*/true, compute_));
-    }
+    RETURN_IF_ERROR(
+        sync_->Bring(bucket, /*gathered=*/true, model_.train().summed(bucket), compute_));
     return take_in_(bucket, squares);
   }
 
   absl::Status AddNorms() override { return sync_->AddSumsOfShards(); }
   absl::Status UploadNorms() override { return sync_->UploadSums(compute_); }
+  absl::Status AddChanges() override {
+    const Net& net = model_.train();
+    const NetPlan& plan = net.plan();
+    const Tensor device{net.norms(), Shape({2 * plan.pieces.count}), DType::kF64};
+    const size_t count = plan.pieces.count;
+    std::vector<PieceSquares> measured(count);
+    RETURN_IF_ERROR(compute_.Copy(measured.data(), device.data, device.bytes()));
+    RETURN_IF_ERROR(compute_.Synchronize());
+    // A sum with zeros has the bits of what is not.
+    changes_.assign(count, {0, 0});
+    for (int b = 0; b < static_cast<int>(plan.order.buckets.size()); ++b) {
+      for (const ElementRange& own :
+           PiecesIn(plan.order, model_.plan().parameters, plan.pieces, b, UpdatedShard(plan, b))) {
+        std::copy(&measured[own.begin], &measured[own.end], &changes_[own.begin]);
+      }
+    }
+    RETURN_IF_ERROR(
+        communication_.Sum("norms of changes", {&changes_.data()->value, 2 * changes_.size()}));
+    return compute_.Copy(device.data, changes_.data(), device.bytes());
+  }
 
   absl::Status TakeSums() override {
     for (int b = sync_->buckets() - 1; b >= 0; --b) RETURN_IF_ERROR(Await(b));
@@ -107,6 +125,7 @@ class CollectiveExchange final : public BucketExchange {
   ProcessGroup& communication_;
   const std::unique_ptr<GradientSync> sync_;
   const TakeIn take_in_;
+  std::vector<PieceSquares> changes_;  // of the last AddChanges
 };
 
 }  // namespace

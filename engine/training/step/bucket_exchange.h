@@ -32,11 +32,12 @@ class BucketExchange {
   virtual absl::Status Poll() { return Unknown(); }
   virtual absl::Status Finish(int) { return Unknown(); }
   // Enqueues the copy of a finished sum to where the update reads it, the same each time.
-  virtual absl::Status Bring(int) { return absl::OkStatus(); }
+  virtual absl::Status Bring(int, const Tensor&) { return absl::OkStatus(); }
   virtual absl::Status Gather(int) { return Unknown(); }
   virtual absl::Status Receive(int) { return Unknown(); }
   virtual absl::Status AddNorms() { return Unknown(); }
   virtual absl::Status UploadNorms() { return Unknown(); }
+  virtual absl::Status AddChanges() { return Unknown(); }
   virtual absl::Status Clock() { return Unknown(); }
 
   // Takes in the sums that are under way, on which an iteration's result depends.

@@ -187,13 +187,13 @@ absl::StatusOr<TestResult> EvaluateTraining(Model& model, const Dataset& dataset
                                             const std::function<void(int64_t)>& progress,
                                             std::optional<int64_t> samples) {
   const bool averages = model.has_averages();
-  if (averages) RETURN_IF_ERROR(model.SwapAverages(stream, /*averages=*/true));
+  if (averages) RETURN_IF_ERROR(model.PutAverages(stream));
   absl::StatusOr<TestResult> tested =
       Evaluate(model, dataset, device, stream, communication, progress, /*also=*/nullptr, samples);
   // One rank's failure is not known to those that it would need.
   const bool alone = !model.plan().options.shape.shard_optimizer;
   if (averages && (tested.ok() || alone)) {
-    RETURN_IF_ERROR(model.SwapAverages(stream, /*averages=*/false));
+    RETURN_IF_ERROR(model.PutValuesBack(stream));
   }
   return tested;
 }

@@ -54,7 +54,7 @@ absl::StatusOr<TestResult> Evaluate(const Model& model, const Dataset& dataset, 
 
 // Evaluate of a model in training, by the averages of its parameters where it has them.  The values
 // are back after it, to the bit, unless it fails where ranks hold shards of them.
-// Errors: also those of SwapAverages.
+// Errors: also those of PutAverages.
 absl::StatusOr<TestResult> EvaluateTraining(Model& model, const Dataset& dataset, Device& device,
                                             Stream& stream, ProcessGroup& communication,
                                             const std::function<void(int64_t)>& progress,

@@ -199,13 +199,16 @@ absl::StatusOr<double> GradientSync::Finish(int index, Stream& compute) {
   return sum;
 }
 
-absl::Status GradientSync::Bring(int index, bool gathered, Stream& compute) const {
+absl::Status GradientSync::Bring(int index, bool gathered, const Tensor& to,
+                                 Stream& compute) const {
   const Bucket& bucket = buckets_[index];
-  GYRE_CHECK(bucket.leaves);
+  if (!bucket.leaves) return absl::OkStatus();
+  int64_t first = 0;
   for (const Segment& segment : bucket.segments) {
-    const ElementRange whole = {0, segment.back.elements()};
-    RETURN_IF_ERROR(
-        Copy(compute, segment.summed, segment.back, in_halves() && !gathered ? bucket.own : whole));
+    const int64_t count = segment.summed.elements();
+    RETURN_IF_ERROR(Copy(compute, segment.summed, Slice(to, first, count),
+                         in_halves() && !gathered ? bucket.own : ElementRange{0, count}));
+    first += count;
   }
   return absl::OkStatus();
 }

@@ -59,9 +59,10 @@ class GradientSync {
   // Returns its sum of squares, which is not finite if an element is not.  After StartGather,
   // `compute` finds all ranks' values, and the result is finite.  Errors: those of the reduction.
   absl::StatusOr<double> Finish(int bucket, Stream& compute);
-  // Enqueues the copy of Finish's result to `summed`, the same each time, for a bucket that leaves.
-  // `gathered` tells whether StartGather preceded that Finish.
-  absl::Status Bring(int bucket, bool gathered, Stream& compute) const;
+  // Enqueues the copy of Finish's result to `to`, the same each time, for a bucket that leaves.
+  // Does nothing for others, whose result is in their place.  `gathered` tells whether StartGather
+  // preceded that Finish.
+  absl::Status Bring(int bucket, bool gathered, const Tensor& to, Stream& compute) const;
   // With halves, adds the ranks' sums of squares for UploadSums.  Blocks.  Errors: those of ranks.
   absl::Status AddSumsOfShards();
   // Enqueues the upload of all buckets' sums of squares, the same each time.

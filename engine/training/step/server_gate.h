@@ -26,9 +26,9 @@ class ServerGate {
   // Sets the dynamic loss scale that PassGateOnHost updates.
   void SetLossScale(const LossScaleState& state) { loss_scale_ = state; }
 
-  // Blocks until all ranks know the sums of squares, then lets owners apply theirs.
-  // Precondition: all ranks call it, after all gradients of the step were sent.  After a step that
-  // diverged, which is the last, it measures nothing.  Errors: those of ranks.
+  // Blocks until all ranks know the sums of squares.  Then owners may apply theirs.
+  // Precondition: all ranks call it, after all gradients of the step were sent, unless a step has
+  // diverged, which is the last.  Errors: those of ranks.
   absl::Status Pass(int64_t step);
 
   // The results of Pass.  The sums are F64 in pinned host memory, by bucket.

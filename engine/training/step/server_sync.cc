@@ -1,5 +1,7 @@
 #include "engine/training/step/server_sync.h"
 
+#include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -7,6 +9,7 @@
 #include "engine/runtime/check.h"
 #include "engine/training/net/infer/net_kernels.h"
 #include "engine/training/net/plan/gradient_order.h"
+#include "engine/training/optimizers/gradient_norms.h"
 #include "engine/training/step/update_gate.h"
 
 namespace gyre {
@@ -50,36 +53,7 @@ class ServerSync::Update final : public TableUpdate {
     } else {
       RETURN_IF_ERROR(SetUpdate(stream, scalars, scalars_));
     }
-    const Net& net = model.train();
-    const ParameterSet& parameters = model.plan().parameters;
-    const int64_t part = UpdatedShard(net.plan(), bucket_).begin;
-    const ElementRange chunk = {rows.first, rows.first + rows.values.shape[0]};
-    const int kinds = net.plan().slots.kinds();
-    const bool has_master = net.plan().slots.has_master(bucket_);
-    const std::vector<ParameterRange> ranges =
-        RangesIn(net.plan().order, parameters, bucket_, chunk);
-    const auto in_chunk = [&](const Tensor& of, const ParameterRange& range) {
-      return Slice(of, range.at - chunk.begin, range.count);
-    };
-    const auto array = [&](int kind, const ParameterRange& range) {
-      return rows.slots.empty() ? Slice(net.slot(bucket_, kind), range.at - part, range.count)
-                                : in_chunk(rows.slots[kind], range);
-    };
-    std::vector<Tensor> slots;
-    for (const ParameterRange& range : ranges) {
-      for (int kind = 0; kind < kinds; ++kind) slots.push_back(array(kind, range));
-    }
-    std::vector<ParameterViews> views;
-    for (const ParameterRange& range : ranges) {
-      const StateSpec& spec = parameters.all()[range.parameter].spec;
-      views.push_back({.value = in_chunk(rows.values, range),
-                       .gradient = in_chunk(sent, range),
-                       .slots = std::span(slots).subspan(views.size() * kinds, kinds),
-                       .learning_rate_multiplier = spec.learning_rate_multiplier,
-                       .decay_multiplier = spec.decay_multiplier,
-                       .master = has_master ? array(kinds, range) : Tensor{}});
-    }
-    return sync_.optimizer_.Update(stream, scalars_, views);
+    return sync_.optimizer_.Update(stream, scalars_, sync_.ViewsOf(bucket_, rows, sent).parameters);
   }
 
  private:
@@ -105,6 +79,8 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(
   }
   Device& owner = sync->host_ ? *sync->host_ : device;
   Stream& owners = sync->host_ ? *sync->host_stream_ : compute;
+  ASSIGN_OR_RETURN(sync->norms_,
+                   Buffer::Allocate(owner, MemoryKind::kDevice, NormsBytes(net.plan().pieces)));
   ASSIGN_OR_RETURN(sync->server_, ParameterServer::Create(communication, device, compute,
                                                           {.sync = mode.sync,
                                                            .staleness = mode.staleness,
@@ -170,6 +146,91 @@ ServerSync::~ServerSync() = default;
 void ServerSync::SetLossScale(const LossScaleState& state) {
   skipped_ = state.skipped;
   if (owners_gate_) owners_gate_->SetLossScale(state);
+}
+
+BucketViews ServerSync::ViewsOf(int bucket, const OwnedRows& rows, const Tensor& sent) const {
+  const Net& net = model_.train();
+  const int64_t own = UpdatedShard(net.plan(), bucket).begin;
+  const ElementRange range = {rows.first, rows.first + rows.values.shape[0]};
+  const auto in_range = [&](const Tensor& all, const ParameterRange& of) {
+    return Slice(all, of.at - range.begin, of.count);
+  };
+  const auto value = [&](const ParameterRange& of) { return in_range(rows.values, of); };
+  const auto gradient = [&](const ParameterRange& of) { return in_range(sent, of); };
+  const auto slot = [&](int array, const ParameterRange& of) {
+    return rows.slots.empty() ? Slice(net.slot(bucket, array), of.at - own, of.count)
+                              : in_range(rows.slots[array], of);
+  };
+  return ViewsIn(net.plan(), model_.plan().parameters, bucket, range,
+                 {value, gradient, slot, norms_.data()});
+}
+
+absl::Status ServerSync::AddNorms() {
+  if (!owners_gate_->diverged()) {
+    const int64_t step = first_step_ + server_->clock();
+    RETURN_IF_ERROR(owners_gate_->Pass(step));
+    RETURN_IF_ERROR(MeasureParameters(step));
+  }
+  return server_->Apply();
+}
+
+// Between the gate and the updates, so that all ranks know norms of parameters that shards cut.
+absl::Status ServerSync::MeasureParameters(int64_t step) {
+  const Net& net = model_.train();
+  const NetPlan& plan = net.plan();
+  const RunShape& shape = model_.plan().options.shape;
+  Stream& owners = host_ ? *host_stream_ : compute_;
+  UpdateScalars update = owners_gate_->update();
+  update.logs_norms = shape.LogsNorms(step + 1);
+  if (!shape.scales_by_norms && !update.logs_norms) return absl::OkStatus();
+  auto* const scalars = reinterpret_cast<UpdateScalars*>(scalars_.data());
+  RETURN_IF_ERROR(SetUpdate(owners, update, scalars));
+  for (int b = 0; b < static_cast<int>(updates_.size()); ++b) {
+    const BucketViews views = ViewsOf(b, server_->owned(b), server_->sum(b));
+    if (update.logs_norms) RETURN_IF_ERROR(MeasureGradients(owners, scalars, views.parameters));
+    if (!shape.scales_by_norms) continue;
+    RETURN_IF_ERROR(optimizer_.Measure(owners, scalars, views.parameters));
+  }
+  std::vector<std::byte> all(norms_.bytes());
+  RETURN_IF_ERROR(owners.Copy(all.data(), norms_.data(), all.size()));
+  RETURN_IF_ERROR(owners.Synchronize());
+  if (shape.scales_by_norms) {
+    RETURN_IF_ERROR(TellPieces(reinterpret_cast<PieceSquares*>(all.data())));
+    RETURN_IF_ERROR(owners.Copy(norms_.data(), all.data(), all.size()));
+    RETURN_IF_ERROR(owners.Synchronize());
+  }
+  if (!update.logs_norms) return absl::OkStatus();
+  double* const logged = LoggedSquares(plan.pieces, all.data());
+  RETURN_IF_ERROR(TellPieces(logged));
+  RETURN_IF_ERROR(compute_.Copy(LoggedSquares(plan.pieces, net.norms()), logged,
+                                plan.pieces.count * sizeof(double)));
+  return compute_.Synchronize();
+}
+
+// Gives all ranks what each owner has measured.
+template <typename T>
+absl::Status ServerSync::TellPieces(T* all) {
+  const NetPlan& plan = model_.train().plan();
+  const int ranks = model_.plan().options.shape.ranks;
+  std::vector<std::vector<T>> of_ranks(ranks);
+  const auto for_each = [&](int rank, const std::function<void(T&)>& use) {
+    for (int b = 0; b < static_cast<int>(updates_.size()); ++b) {
+      for (const ElementRange& own : PiecesIn(plan.order, model_.plan().parameters, plan.pieces, b,
+                                              plan.order.buckets[b].parts[rank])) {
+        std::for_each(all + own.begin, all + own.end, use);
+      }
+    }
+  };
+  for (int rank = 0; rank < ranks; ++rank) {
+    for_each(rank, [&](T& piece) { of_ranks[rank].push_back(piece); });
+  }
+  RETURN_IF_ERROR(
+      server_->Tell([&](int rank) { return std::as_writable_bytes(std::span(of_ranks[rank])); }));
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto next = of_ranks[rank].begin();
+    for_each(rank, [&](T& piece) { piece = *next++; });
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ServerSync::Start(int64_t step) {

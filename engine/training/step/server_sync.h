@@ -16,7 +16,7 @@
 // learning rate, and hence the decay, is divided by N.
 //
 // Who clips, or skips a step:
-//   bsp         the owners, together (ServerGate)
+//   bsp         the owners, together (ServerGate); they also measure parameters
 //   ssp, async  each worker, before it sends; owners drop a skipped gradient (ScaleOrSpoil)
 // A step ends when all ranks' gradients are sent.
 #pragma once
@@ -26,6 +26,7 @@
 
 #include "distributed/parameter_server/parameter_server.h"
 #include "engine/training/step/bucket_exchange.h"
+#include "engine/training/step/bucket_views.h"
 #include "engine/training/step/server_gate.h"
 
 namespace gyre {
@@ -46,7 +47,7 @@ class ServerSync final : public BucketExchange {
   // Later work on the compute stream finds the new values in the bucket's memory.  A second call in
   // a step does nothing.
   absl::Status Await(int bucket) override;
-  absl::Status AddNorms() override { return owners_gate_->Pass(first_step_ + server_->clock()); }
+  absl::Status AddNorms() override;
   absl::Status UploadNorms() override;
   absl::Status Clock() override { return server_->Clock(); }
   int64_t bad_bucket() const override;
@@ -62,6 +63,11 @@ class ServerSync final : public BucketExchange {
   ServerSync(const Model& model, const Optimizer& optimizer, RateOfStep learning_rate,
              Stream& compute, TakeIn take_in);
 
+  // Rows of a bucket that this rank owns, and their gradients.
+  BucketViews ViewsOf(int bucket, const OwnedRows& rows, const Tensor& sent) const;
+  absl::Status MeasureParameters(int64_t step);
+  template <typename T>
+  absl::Status TellPieces(T* all);
   // Enqueues copies of this rank's optimizer state between the model and a server in host memory.
   absl::Status CopySlots(bool to_server);
 
@@ -76,6 +82,7 @@ class ServerSync final : public BucketExchange {
   // In the server's memory.  An UpdateScalars a bucket, then I64 counts of gradients dropped, by
   // chunk.
   Buffer scalars_;
+  Buffer norms_;                                  // likewise: NormsBytes
   std::vector<std::unique_ptr<Update>> updates_;  // by bucket; they read the members above
   std::unique_ptr<ServerGate> owners_gate_;       // null: not in bsp, or not gated
   std::unique_ptr<ParameterServer> server_;       // uses updates_

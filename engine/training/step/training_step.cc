@@ -8,6 +8,7 @@
 #include "engine/runtime/timeline.h"
 #include "engine/training/net/infer/net_kernels.h"
 #include "engine/training/net/run/row_kernels.h"
+#include "engine/training/optimizers/gradient_norms.h"
 #include "engine/training/step/enter_steps.h"
 
 namespace gyre {
@@ -16,6 +17,7 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     const Model& model, const Optimizer& optimizer, Device& device, Stream& stream,
     ProcessGroup& communication, bool replay, const RateOfStep& learning_rate) {
   const Net& net = model.train();
+  GYRE_CHECK(optimizer.scales_by_norms() == net.plan().spec.shape.scales_by_norms);
   const LossScale& loss_scale = net.plan().spec.shape.loss_scale;
   const UpdateGate gate = {.clip_norm = net.plan().spec.shape.clip_norm,
                            .loss_scale = net.loss_scale(),
@@ -48,13 +50,15 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     };
     lane.accumulate = iteration(false);
     lane.update = iteration(true);
-    const std::optional<InstructionKind> on_arrival = net.plan().trace.on_arrival;
+    const std::vector<InstructionKind>& on_arrival = net.plan().trace.on_arrival;
     const int buckets = static_cast<int>(net.plan().order.buckets.size());
-    for (int b = 0; on_arrival && b < buckets; ++b) {
-      lane.arrivals.push_back(
-          graph([self, index, arrived = Instruction{*on_arrival, b}](const Between& between) {
-            return self->Do(index, self->model_.train(), Net::kHome, arrived, between);
-          }));
+    for (int b = 0; !on_arrival.empty() && b < buckets; ++b) {
+      lane.arrivals.push_back(graph([self, index, b, &on_arrival](const Between& between) {
+        for (const InstructionKind kind : on_arrival) {
+          RETURN_IF_ERROR(self->Do(index, self->model_.train(), Net::kHome, {kind, b}, between));
+        }
+        return absl::OkStatus();
+      }));
     }
   }
   return step;
@@ -116,7 +120,9 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   // The gate knows a dynamic scale.
   const double loss_scale = model_.plan().options.shape.loss_scale.initial;
   RETURN_IF_ERROR(exchange_->Start(step));
-  updates_[next_] = {.learning_rate = learning_rate.value_or(0), .gradient_scale = 1 / loss_scale};
+  updates_[next_] = {.learning_rate = learning_rate.value_or(0),
+                     .gradient_scale = 1 / loss_scale,
+                     .logs_norms = model_.plan().options.shape.LogsNorms(step + 1)};
   optimizer_.Prepare(number, updates_[next_]);
   lane.buffer.Set({number, static_cast<uint64_t>(batch.first_position)}, updates_, loss_scale,
                   /*first_batch=*/batch_ == 0);
@@ -200,6 +206,8 @@ absl::Status TrainingStep::Do(int lane, const Net& net, int step, const Instruct
       return between([this] { return exchange_->Poll(); });
     case InstructionKind::kFinish:
       return between([this, b] { return exchange_->Finish(b); });
+    case InstructionKind::kMeasureGradient:
+    case InstructionKind::kMeasureChange:
     case InstructionKind::kUpdate:
       return Update(lane, step, instruction, between);
     case InstructionKind::kGather:
@@ -210,6 +218,8 @@ absl::Status TrainingStep::Do(int lane, const Net& net, int step, const Instruct
       return TakeValues(b);
     case InstructionKind::kAddNorms:
       return between([this] { return exchange_->AddNorms(); });
+    case InstructionKind::kAddChanges:
+      return between([this] { return exchange_->AddChanges(); });
     case InstructionKind::kUploadNorms:
       return exchange_->UploadNorms();
     case InstructionKind::kGate:
@@ -240,7 +250,7 @@ absl::Status TrainingStep::Update(int lane, int step, const Instruction& instruc
   const auto [kind, bucket, tile] = instruction;
   const Net& net = model_.train();
   if (tile >= net.tiles(bucket)) return absl::OkStatus();  // nothing pages: the first did all
-  if (!net.OnHost(step)) return UpdateTile(lane, step, bucket, tile);
+  if (!net.OnHost(step)) return UpdateTile(lane, step, instruction);
   return between([this, lane, step, bucket, tile, position = net.At(step)] {
     const TimelineLabel label("update");
     return model_.train_pager()->RunOnHost(position, HostUpdate(lane, step, bucket, tile));
@@ -262,48 +272,67 @@ absl::Status TrainingStep::TakeIn(int bucket, double squares) {
   return lane.arrivals[bucket]->Run();
 }
 
-TrainingStep::BucketViews TrainingStep::ViewsOf(int step, int bucket, int tile) const {
+BucketViews TrainingStep::ViewsOf(int step, int bucket, int tile) const {
   const Net& net = model_.train();
+  const NetPlan& plan = net.plan();
   const ParameterSet& parameters = model_.plan().parameters;
-  const ElementRange own = UpdatedShard(net.plan(), bucket), of_own = net.tile(bucket, tile);
+  const ElementRange own = UpdatedShard(plan, bucket), of_own = net.tile(bucket, tile);
   const ElementRange part = {own.begin + of_own.begin, std::min(own.end, own.begin + of_own.end)};
-  const std::vector<ParameterRange> ranges = RangesIn(net.plan().order, parameters, bucket, part);
-  const int kinds = net.plan().slots.kinds();
-  const Tensor gradients = net.sent(bucket) ? net.summed(bucket) : net.bucket(bucket, step);
-  BucketViews all;
-  std::vector<Tensor>& slots = all.slots;
-  for (const ParameterRange& range : ranges) {
-    for (int kind = 0; kind < kinds; ++kind) {
-      slots.push_back(
-          Slice(net.slot(bucket, kind, tile, step), range.at - part.begin, range.count));
-    }
-  }
-  const TouchedTable* const table = TableOf(net.plan(), bucket);
-  std::vector<ParameterViews>& views = all.parameters;
-  for (const auto& [p, begin, at, count] : ranges) {
-    const StateSpec& spec = parameters.all()[p].spec;
-    views.push_back({.value = Slice(net.parameter(p, parameters, step), begin, count),
-                     .gradient = Slice(gradients, at, count),
-                     .slots = std::span(slots).subspan(views.size() * kinds, kinds),
-                     .learning_rate_multiplier = spec.learning_rate_multiplier,
-                     .decay_multiplier = spec.decay_multiplier,
-                     .master = net.plan().slots.has_master(bucket)
-                                   ? Slice(net.master(bucket, tile, step), at - part.begin, count)
-                                   : Tensor{}});
-    if (table == nullptr) continue;
-    if (!spec.lazy && !optimizer_.leaves_untouched(spec.decay_multiplier)) continue;
-    views.back().rows = net.table(*table).rows;
-    views.back().width = table->width;
-    views.back().begin = begin;
-  }
-  return all;
+  const Tensor gradients = net.summed(bucket, step);
+  const auto value = [&](const ParameterRange& of) {
+    return Slice(net.parameter(of.parameter, parameters, step), of.begin, of.count);
+  };
+  const auto gradient = [&](const ParameterRange& of) { return Slice(gradients, of.at, of.count); };
+  const auto slot = [&](int array, const ParameterRange& of) {
+    return Slice(net.slot(bucket, array, tile, step), of.at - part.begin, of.count);
+  };
+  BucketViews views = ViewsIn(plan, parameters, bucket, part, {value, gradient, slot, net.norms()});
+  const TouchedTable* const table = TableOf(plan, bucket);
+  if (table == nullptr || views.parameters.empty()) return views;
+  const StateSpec& spec = parameters.all()[table->parameter].spec;
+  if (!spec.lazy && !optimizer_.leaves_untouched(spec.decay_multiplier)) return views;
+  ParameterViews& view = views.parameters.front();
+  view.rows = net.table(*table).rows;
+  view.width = table->width;
+  view.begin = part.begin;
+  return views;
 }
 
-absl::Status TrainingStep::UpdateTile(int lane, int step, int bucket, int tile) {
+absl::Status TrainingStep::UpdateTile(int lane, int step, const Instruction& instruction) {
   const TimelineLabel label("update");
-  RETURN_IF_ERROR(exchange_->Bring(bucket));
+  const auto [kind, bucket, tile] = instruction;
+  const Net& net = model_.train();
+  RETURN_IF_ERROR(exchange_->Bring(bucket, net.summed(bucket, step)));
   const BucketViews all = ViewsOf(step, bucket, tile);
-  return optimizer_.Update(stream_, &model_.train().step_scalars()->updates[lane], all.parameters);
+  const UpdateScalars* const scalars = &net.step_scalars()->updates[lane];
+  switch (kind) {
+    case InstructionKind::kMeasureGradient:
+      return MeasureGradients(stream_, scalars, all.parameters);
+    case InstructionKind::kMeasureChange:
+      return optimizer_.Measure(stream_, scalars, all.parameters);
+    default:
+      return optimizer_.Update(stream_, scalars, all.parameters);
+  }
+}
+
+absl::StatusOr<std::vector<double>> TrainingStep::GradientSquares() {
+  const NetPlan& plan = model_.train().plan();
+  const RunShape& shape = plan.spec.shape;
+  std::vector<double> measured(plan.pieces.count), squares(plan.pieces.count);
+  if (!shape.LogsGradients()) return squares;
+  RETURN_IF_ERROR(stream_.Copy(measured.data(), LoggedSquares(plan.pieces, model_.train().norms()),
+                               measured.size() * sizeof(double)));
+  RETURN_IF_ERROR(stream_.Synchronize());
+  // Each worker tells an equal part, which it has in any case.  Others' are zeros.
+  for (int b = 0; shape.works() && b < static_cast<int>(plan.order.buckets.size()); ++b) {
+    const ElementRange own = EqualPart(plan.order.buckets[b].elements, shape.workers(), shape.rank);
+    for (const ElementRange& of :
+         PiecesIn(plan.order, model_.plan().parameters, plan.pieces, b, own)) {
+      std::copy(&measured[of.begin], &measured[of.end], &squares[of.begin]);
+    }
+  }
+  RETURN_IF_ERROR(communication_.Sum("norms of gradients", squares));
+  return squares;
 }
 
 // The result may run when the lane already has the next iteration's scalars, and after `this` is

@@ -21,6 +21,7 @@
 
 #include "engine/training/optimizers/optimizer.h"
 #include "engine/training/step/bucket_exchange.h"
+#include "engine/training/step/bucket_views.h"
 #include "engine/training/step/evaluation.h"
 #include "engine/training/step/input_upload.h"
 #include "engine/training/step/step_buffer.h"
@@ -66,6 +67,9 @@ class TrainingStep {
   absl::Status Settle() { return exchange_->Settle(); }
   absl::Status Stop() { return exchange_->Stop(); }
   absl::Status Abandon() { return exchange_->Abandon(); }
+  // After a step whose norms are logged, Finish and Settle: the squares of its gradients as updates
+  // took them, by piece (ParameterPieces).  All ranks call it.  Empty if no rank adds up gradients.
+  absl::StatusOr<std::vector<double>> GradientSquares();
   // Nodes of a GPU's graphs, or 0 if no graph replays a step.
   size_t graph_nodes() const;
   // The reason if the device could not capture a step, else OK.
@@ -118,12 +122,8 @@ class TrainingStep {
   absl::Status Update(int lane, int step, const Instruction& instruction,
                       const StepGraph::Between& between);
   absl::Status Gather(int step, int bucket, const StepGraph::Between& between);
-  struct BucketViews {
-    std::vector<Tensor> slots;  // `parameters` points into them
-    std::vector<ParameterViews> parameters;
-  };
   BucketViews ViewsOf(int step, int bucket, int tile) const;
-  absl::Status UpdateTile(int lane, int step, int bucket, int tile);
+  absl::Status UpdateTile(int lane, int step, const Instruction& instruction);
   std::function<absl::Status()> HostUpdate(int lane, int step, int bucket, int tile) const;
   // Copies a range of a bucket's values between the parameters, where they are at a step, and where
   // its sum comes.

@@ -97,6 +97,25 @@ TEST(Program, ShardsAreGathered) {
   EXPECT_THAT(programs.paged, Not(HasSubstr("take")));
 }
 
+// A shard is measured before any is updated, as pieces of a parameter are on several ranks.
+TEST(Program, WholeParametersAreMeasuredBeforeTheyAreUpdated) {
+  const RunShape of = {.scales_by_norms = true, .log_norms_every = 1};
+  EXPECT_THAT(ProgramsOf(of).resident,
+              HasSubstr("backward b; measure bucket 0; measure the gradients of bucket 0; "
+                        "measure the change of bucket 0; update bucket 0; backward a"));
+  RunShape shards = of;
+  shards.ranks = 2;
+  EXPECT_THAT(ProgramsOf(shards).paged,
+              HasSubstr("finish bucket 0; measure the gradients of bucket 0; measure the change of "
+                        "bucket 0; update bucket 0; finish bucket 1"));
+  shards.shard_optimizer = true;
+  EXPECT_THAT(
+      ProgramsOf(shards).resident,
+      HasSubstr("finish bucket 0; finish bucket 1; sum norms; upload norms; gate; measure the "
+                "change of bucket 0; measure the change of bucket 1; sum norms of changes; measure "
+                "the gradients of bucket 0; update bucket 0; gather bucket 0; measure"));
+}
+
 TEST(Program, OwnersGateTogetherInBspAndWorkersAloneElsewhere) {
   const auto served = [](Sync sync, std::optional<double> clip_norm) {
     return ProgramsOf({.ranks = 2,

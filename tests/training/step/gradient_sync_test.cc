@@ -107,9 +107,7 @@ void RunRank(const Setting& setting, Device& device, ProcessGroup& communication
     for (size_t b = 0; b < buckets.size(); ++b) {
       std::vector<float> got(static_cast<size_t>(kElements[b]));
       double sum_of_squares = 0, expected_squares = 0;
-      if (setting.leaves) {
-        EXPECT_TRUE(sync->Bring(static_cast<int>(b), /*gathered=*/false, *stream).ok());
-      }
+      EXPECT_TRUE(sync->Bring(static_cast<int>(b), /*gathered=*/false, summed[b], *stream).ok());
       const Tensor& at = setting.leaves ? summed[b] : buckets[b];
       EXPECT_TRUE(stream->Copy(got.data(), at.data, at.bytes()).ok());
       EXPECT_TRUE(stream

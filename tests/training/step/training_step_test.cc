@@ -105,21 +105,23 @@ const Parsed<NetConfig>& NetOf(const std::string& text) {
 absl::StatusOr<ModelPlan> Plan(const Setting& of, DeviceKind device, int rank,
                                const Primitives& primitives, size_t capacity_bytes = ~size_t{0}) {
   const Parsed<NetConfig>& net = NetOf(of.net);
-  return PlanModel(net, {.shape = {.global = kBatch,
-                                   .rank = rank,
-                                   .ranks = of.ranks,
-                                   .accumulate = of.accumulate,
-                                   .compute = of.dtype,
-                                   .seed = 3,
-                                   .shard_optimizer = of.shard,
-                                   .clip_norm = of.clip_norm},
-                         .slots = NewOptimizer(Config(of.optimizer))->slot_names(),
-                         .bucket_bytes = of.bucket_bytes,
-                         .feed = FeedOn(device, RandomValues(*net.message)),
-                         .capacity_bytes = capacity_bytes,
-                         .pages = {.planner = PlannerOn(device)},
-                         .paging = of.costs,
-                         .primitives = &primitives});
+  return PlanModel(
+      net, {.shape = {.global = kBatch,
+                      .rank = rank,
+                      .ranks = of.ranks,
+                      .accumulate = of.accumulate,
+                      .compute = of.dtype,
+                      .seed = 3,
+                      .shard_optimizer = of.shard,
+                      .clip_norm = of.clip_norm,
+                      .scales_by_norms = NewOptimizer(Config(of.optimizer))->scales_by_norms()},
+            .slots = NewOptimizer(Config(of.optimizer))->slot_names(),
+            .bucket_bytes = of.bucket_bytes,
+            .feed = FeedOn(device, RandomValues(*net.message)),
+            .capacity_bytes = capacity_bytes,
+            .pages = {.planner = PlannerOn(device)},
+            .paging = of.costs,
+            .primitives = &primitives});
 }
 
 struct Outcome {
@@ -287,6 +289,26 @@ TEST(TrainingStep, AMeanOfManyBatchesIsInF32) {
         .digest;
   };
   EXPECT_EQ(train(512), train(1));
+}
+
+// Of buckets of several parameters, which shards cut.
+TEST(TrainingStep, RanksThatScaleByNormsChangeNoBits) {
+  for (const char* const optimizer : {"lamb {} weight_decay: 0.01", "lars { momentum: 0.5 }"}) {
+    for (const int ranks : {2, 3}) {
+      Setting setting = {.ranks = ranks,
+                         .allreduce = "direct",
+                         .net = kWideNet,
+                         .optimizer = optimizer,
+                         .bucket_bytes = 40000};
+      const Outcome expected = TrainRanks(setting)[0];
+      ASSERT_TRUE(expected.status.ok()) << expected.status;
+      setting.clip_norm = 1e6;  // at a gate, without effect
+      EXPECT_EQ(TrainRanks(setting)[0].digest, expected.digest) << optimizer;
+      setting.shard = true;
+      EXPECT_EQ(TrainRanks(setting)[0].digest, expected.digest) << optimizer;
+      EXPECT_EQ(TrainRanks(setting, Sim(1))[0].digest, expected.digest) << optimizer;
+    }
+  }
 }
 
 // On devices that hold what the plan says and no more.

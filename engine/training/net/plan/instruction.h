@@ -17,18 +17,21 @@ enum class InstructionKind : uint8_t {
   kSeedLosses,  // the gradients of losses
 
   // Of a step.  `of` is a bucket, where one is told.
-  kUpload,      // the step's scalars and its batch come to the device
-  kAwait,       // blocks until the values that the next layer reads have come
-  kMeasure,     // the sum of squares of its gradients
-  kScale,       // clips its gradients, or marks them as not to be used, before they are sent
-  kBegin,       // its exchange begins: a sum over ranks, or sending it to a server's owners
-  kPoll,        // applies what has come of all exchanges
-  kFinish,      // blocks until its sum, or this rank's shard of it, has come
-  kUpdate,      // piece: a tile
-  kGather,      // this rank's shard of new values begins to go to all ranks
-  kReceive,     // blocks until all ranks' new values of it have come, and takes them
-  kTakeValues,  // copies values that have come to the parameters
+  kUpload,           // the step's scalars and its batch come to the device
+  kAwait,            // blocks until the values that the next layer reads have come
+  kMeasure,          // the sum of squares of its gradients
+  kScale,            // clips its gradients, or marks them as not to be used, before they are sent
+  kBegin,            // its exchange begins: a sum over ranks, or sending it to a server's owners
+  kPoll,             // applies what has come of all exchanges
+  kFinish,           // blocks until its sum, or this rank's shard of it, has come
+  kMeasureGradient,  // the pieces that a tile has of whole gradients' norms, for the log
+  kMeasureChange,    // the pieces that a tile has of whole parameters' norms
+  kUpdate,           // piece: a tile
+  kGather,           // this rank's shard of new values begins to go to all ranks
+  kReceive,          // blocks until all ranks' new values of it have come, and takes them
+  kTakeValues,       // copies values that have come to the parameters
   kAddNorms,    // tells all ranks the sums of squares of all shards; a server's owners then update
+  kAddChanges,  // tells all ranks the pieces of all shards
   kUploadNorms,
   kGate,   // decides whether to clip or skip
   kClock,  // ends a server's step

@@ -156,6 +156,7 @@ class LastingStates {
     if (!net_.train) return;
     t_.sums = part("sums of squares", in_.order.buckets.size() * sizeof(double));
     t_.scratch = part("scratch of sums of squares", kSumSquaresScratchBytes);
+    if (net_.shape.measures()) t_.norms = part("norms of parameters", NormsBytes(in_.pieces));
     if (net_.shape.accumulate > 1) t_.batch_mean = part("mean of batches", sizeof(BatchMean));
   }
 

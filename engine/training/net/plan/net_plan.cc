@@ -24,6 +24,7 @@ NetTrace TraceOf(const NetPlan& plan, const ParameterSet& parameters, bool updat
                    .slots = plan.slots,
                    .homes = plan.homes,
                    .order = plan.order,
+                   .pieces = plan.pieces,
                    .tables = plan.tables,
                    .feed = plan.feed,
                    .sent = plan.sent,
@@ -42,6 +43,7 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
                                    /*has_slots=*/options.slots.kinds() > 0));
     plan.order = OrderGradients(plan.spec, parameters, plan.tables, options.bucket_bytes,
                                 options.fit_buckets);
+    plan.pieces = CutIntoPieces(plan.order, parameters, plan.spec.shape);
   }
   plan.slots = options.slots;
   for (const PlannedBucket& bucket : plan.order.buckets) {
@@ -54,7 +56,7 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   plan.feed = options.feed;
   plan.trace = TraceOf(plan, parameters);
   if (plan.spec.train && options.cut_updates) {
-    CutUpdates(plan.trace, plan.order, parameters, plan.tables, plan.slots);
+    CutUpdates(plan.trace, plan.order, parameters, plan.tables, plan.spec.shape, plan.slots);
     plan.trace = TraceOf(plan, parameters);
   }
   ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));

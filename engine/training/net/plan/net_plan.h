@@ -17,6 +17,7 @@ struct NetPlan {
   Feed feed;
   std::vector<TouchedTable> tables;  // of a training net
   GradientOrder order;
+  ParameterPieces pieces;
   OptimizerSlots slots;
   std::vector<CarriedHome> homes;
   // By bucket of a training net: its elements if it is sent, else 0.  Empty unless several ranks

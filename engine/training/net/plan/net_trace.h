@@ -11,6 +11,7 @@
 #include "engine/training/net/plan/gradient_sums.h"
 #include "engine/training/net/plan/instruction.h"
 #include "engine/training/net/plan/optimizer_slots.h"
+#include "engine/training/net/plan/parameter_pieces.h"
 #include "memory/trace/access_trace.h"
 
 namespace gyre {
@@ -38,8 +39,9 @@ struct NetTrace {
   //   step_scalars      the StepScalars
   //   metrics, records  by node
   //   sums, scratch     the sum of squares of each bucket's gradients, and scratch to compute it
+  //   norms             of NormsBytes, if parameters or gradients are measured
   //   batch_mean        the BatchMean, if a step has several batches
-  int step = -1, step_scalars = -1, sums = -1, scratch = -1, batch_mean = -1;
+  int step = -1, step_scalars = -1, sums = -1, scratch = -1, norms = -1, batch_mean = -1;
   int loss_scale = -1;  // LossScaleState, if it is dynamic
   std::vector<int> pixel_values, metrics, records;
   // A batch in transit, as in host memory (engine/data/batches/batch.h).  `whole` holds all inputs.
@@ -66,8 +68,8 @@ struct NetTrace {
   std::vector<GradientSum> gradient_sums;
   std::vector<Instruction> program;  // by step of the trace
   static constexpr int kUploadStep = 0;
-  // What takes a bucket's exchange in where it has come, at kAwait, kPoll or kReceive.
-  std::optional<InstructionKind> on_arrival;
+  // What takes a bucket's exchange in where it has come, at kAwait, kPoll or kReceive, in order.
+  std::vector<InstructionKind> on_arrival;
   struct TracedBucket {
     std::vector<int> slots = {};  // by kind, then tile; masters last
     int sum_of_batches = -1;      // their mean, if the bucket holds it in the device arena
@@ -85,6 +87,7 @@ struct TraceInput {
   const OptimizerSlots& slots;           // of the training net
   std::span<const CarriedHome> homes;    // likewise
   const GradientOrder& order;            // empty for a net that does not train
+  const ParameterPieces& pieces;         // likewise
   std::span<const TouchedTable> tables;  // likewise
   const Feed& feed;
   std::span<const int64_t> sent = {};  // as NetPlan's; empty unless several ranks page
@@ -104,10 +107,10 @@ void AddProgram(const TraceInput& input, NetTrace& trace);
 // Cuts updates into tiles, so that layers alone set the least device memory.  A bucket has the
 // fewest tiles, up to kMostTiles, for which an update touches no more than the largest other step.
 // It has kMostTiles if its gradient and parameters alone exceed that.  A table's bucket is not cut,
-// as its update visits all rows.  Precondition: the trace is of a training net of one rank, with
-// uncut updates.
+// as its update visits all rows.  A tile is of whole pieces of parameters.  Precondition: the trace
+// is of a training net of one rank, with uncut updates.
 inline constexpr int kMostTiles = 32;
 void CutUpdates(const NetTrace& trace, const GradientOrder& order, const ParameterSet& parameters,
-                std::span<const TouchedTable> tables, OptimizerSlots& slots);
+                std::span<const TouchedTable> tables, const RunShape& shape, OptimizerSlots& slots);
 
 }  // namespace gyre

@@ -28,7 +28,7 @@ class Program {
 
   void Run() {
     if (net_.train) t_.on_arrival = OnArrival();
-    const bool awaits = t_.on_arrival && (net_.shape.server || !pages_);
+    const bool awaits = !t_.on_arrival.empty() && (net_.shape.server || !pages_);
     if (awaits && net_.shape.takes(in_.updates)) to_await_ = order_.buckets.size();
     AddUpload();
     for (size_t n = 0; n < net_.nodes.size(); ++n) AddForward(n);
@@ -201,10 +201,17 @@ class Program {
   }
 
   // What takes in an exchange that ends in its own time, or none.
-  std::optional<InstructionKind> OnArrival() const {
-    if (net_.shape.shard_optimizer) return InstructionKind::kTakeValues;  // also with a server
-    if (net_.shape.ranks == 1 || net_.shape.gated() || pages_) return std::nullopt;
-    return InstructionKind::kUpdate;
+  std::vector<InstructionKind> OnArrival() const {
+    if (net_.shape.shard_optimizer) return {InstructionKind::kTakeValues};  // also with a server
+    if (net_.shape.ranks == 1 || net_.shape.gated() || pages_) return {};
+    std::vector<InstructionKind> kinds;
+    if (net_.shape.LogsGradients()) kinds.push_back(InstructionKind::kMeasureGradient);
+    if (net_.shape.scales_by_norms) kinds.push_back(InstructionKind::kMeasureChange);
+    kinds.push_back(InstructionKind::kUpdate);
+    return kinds;
+  }
+  bool UpdatesOnArrival() const {
+    return !t_.on_arrival.empty() && t_.on_arrival.back() == InstructionKind::kUpdate;
   }
 
   // Backward has completed the bucket.
@@ -217,8 +224,8 @@ class Program {
     }
     if (shape.server) return;
     if (UpdatesAtOnce(shape)) AddUpdate(b);
-    if (t_.on_arrival == InstructionKind::kUpdate) AddStep("poll", InstructionKind::kPoll);
-    if (pages_ && !t_.on_arrival && !shape.gated() && b >= kBucketsUnderWay) AddSummed();
+    if (UpdatesOnArrival()) AddStep("poll", InstructionKind::kPoll);
+    if (pages_ && t_.on_arrival.empty() && !shape.gated() && b >= kBucketsUnderWay) AddSummed();
   }
 
   // After backward.
@@ -235,13 +242,19 @@ class Program {
       AddStep("clock", InstructionKind::kClock);
       return;
     }
-    if (t_.on_arrival == InstructionKind::kUpdate) return;
+    if (UpdatesOnArrival()) return;
     if (shape.ranks > 1) {
       while (summed_ < buckets) AddSummed();
       AddNorms();
     }
     AddGate();
-    for (size_t b = 0; shape.gated() && b < buckets; ++b) AddUpdateOfRanks(b);
+    if (!shape.gated()) return;
+    if (shape.scales_by_norms && shape.shard_optimizer) {
+      for (size_t b = 0; b < buckets; ++b) AddMeasureChange(b);
+      Touch(AddStep("sum norms of changes", InstructionKind::kAddChanges), t_.norms,
+            kRead | kWrite);
+    }
+    for (size_t b = 0; b < buckets; ++b) AddUpdateOfRanks(b);
   }
 
   // The next bucket's sum and, unless the gate must know all of them, its update.
@@ -305,15 +318,26 @@ class Program {
   // Whether the bucket's update depends on nothing that only the device knows.
   bool CanBeOnHost(size_t b) const {
     const int first = order_.gradients[order_.buckets[b].first].parameter;
-    return UpdatesAtOnce(net_.shape) && TableOf(in_.tables, first) == nullptr;
+    return UpdatesAtOnce(net_.shape) && !net_.shape.measures() &&
+           TableOf(in_.tables, first) == nullptr;
   }
 
   void AddUpdate(size_t b) {
-    const OptimizerSlots& slots = in_.slots;
+    if (net_.shape.LogsGradients()) {
+      AddTiles("measure the gradients of bucket ", b, InstructionKind::kMeasureGradient);
+    }
+    // A shard's was measured before, as all ranks must know all pieces.
+    if (net_.shape.scales_by_norms && !net_.shape.shard_optimizer) AddMeasureChange(b);
     t_.buckets[b].update = steps();
+    AddTiles("update bucket ", b, InstructionKind::kUpdate);
+  }
+  void AddMeasureChange(size_t b) {
+    AddTiles("measure the change of bucket ", b, InstructionKind::kMeasureChange);
+  }
+  void AddTiles(const char* what, size_t b, InstructionKind kind) {
+    const OptimizerSlots& slots = in_.slots;
     for (int tile = 0; tile < slots.tiles(b); ++tile) {
-      TraceStep& step = AddStep(absl::StrCat("update bucket ", b, slots.tile_name(b, tile)),
-                                InstructionKind::kUpdate, b, tile);
+      TraceStep& step = AddStep(absl::StrCat(what, b, slots.tile_name(b, tile)), kind, b, tile);
       TouchUpdated(step, b, tile);
       if (CanBeOnHost(b)) step.host_bytes = slots.update_bytes(b, TileOf(b, tile).count());
     }

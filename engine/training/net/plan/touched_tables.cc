@@ -37,6 +37,13 @@ absl::StatusOr<std::vector<TouchedTable>> TouchedTables(const Parsed<NetConfig>&
       const StateSpec& spec = node.spec.states[s];
       if (!spec.trained() || spec.touched_rows < 0) continue;
       const int p = node.parameters[s];
+      if (spec.lazy && shape.scales_by_norms) {
+        return AtLayer(
+            config, *node.config,
+            absl::InvalidArgumentError(
+                "lazy: lars and lamb move all rows by the norm of the whole table; leave "
+                "lazy out, or take another optimizer"));
+      }
       if (users[p].first != users[p].last) {
         if (!spec.lazy) continue;
         return AtLayer(

@@ -7,10 +7,15 @@
 namespace gyre {
 
 void CutUpdates(const NetTrace& trace, const GradientOrder& order, const ParameterSet& parameters,
-                std::span<const TouchedTable> tables, OptimizerSlots& slots) {
+                std::span<const TouchedTable> tables, const RunShape& shape,
+                OptimizerSlots& slots) {
   AccessTrace others = trace.trace;
   for (size_t step = 0; step < trace.program.size(); ++step) {
-    if (trace.program[step].kind == InstructionKind::kUpdate) others.steps[step].touches.clear();
+    const InstructionKind kind = trace.program[step].kind;
+    const bool of_tile = kind == InstructionKind::kMeasureGradient ||
+                         kind == InstructionKind::kMeasureChange ||
+                         kind == InstructionKind::kUpdate;
+    if (of_tile) others.steps[step].touches.clear();
   }
   const size_t largest = FindLargestStep(others).bytes;
   for (TraceStep& step : others.steps) step.touches.clear();
@@ -27,7 +32,11 @@ void CutUpdates(const NetTrace& trace, const GradientOrder& order, const Paramet
     const size_t room = largest - std::min(largest, always + bytes);
     const size_t of_array = room / static_cast<size_t>(slots.arrays(b)) / kPlanAlignment;
     const size_t least = CeilDiv(slots.bytes(b), kMostTiles * kPlanAlignment);
-    const size_t pages = std::max(of_array, least);
+    size_t pages = std::max(of_array, least);
+    if (shape.measures()) {
+      const auto piece = static_cast<size_t>(PieceElements(shape, bucket.dtype));
+      pages = RoundUp(pages, CeilDiv(piece * SizeOf(slots.dtype(b)), kPlanAlignment));
+    }
     bucket.tile_elements = std::min(
         bucket.elements, static_cast<int64_t>(pages * kPlanAlignment / SizeOf(slots.dtype(b))));
   }

@@ -349,10 +349,13 @@ Tensor Net::bucket(int index, int step) const {
 
 Tensor Net::summed(int index) const {
   const NetTrace::TracedBucket& traced = plan_.trace.buckets[index];
-  const int step = traced.update < 0 ? traced.values : traced.update;
+  return summed(index, traced.update < 0 ? traced.values : traced.update);
+}
+
+Tensor Net::summed(int index, int step) const {
   if (!sent(index)) return bucket(index, step);
-  return {AddressOf(traced.summed, step), Shape({plan_.order.buckets[index].elements}),
-          plan_.order.buckets[index].dtype};
+  return {AddressOf(plan_.trace.buckets[index].summed, step),
+          Shape({plan_.order.buckets[index].elements}), plan_.order.buckets[index].dtype};
 }
 
 absl::Status Net::ClearPadding(Stream& stream, int index, int step) const {
@@ -430,6 +433,10 @@ BatchMean* Net::batch_mean() const {
 }
 
 void* Net::sums_scratch() const { return AddressOf(plan_.trace.scratch); }
+
+std::byte* Net::norms() const {
+  return plan_.trace.norms < 0 ? nullptr : AddressOf(plan_.trace.norms);
+}
 
 Tensor Net::whole_ahead(int lane) const {
   const int state = plan_.trace.ahead[lane].whole;

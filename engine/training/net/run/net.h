@@ -86,9 +86,10 @@ class Net {
   // A bucket's gradients, with padding.  On one rank they have a home only if several batches add
   // to them.
   Tensor bucket(int index, int step = kHome) const;
-  // The gradients that an update reads, or a server's new parameters, at the plan's step for them.
-  // This is bucket(index) unless the bucket is sent.
+  // The gradients that an update reads, or a server's new parameters, at the plan's step for them,
+  // or at another that has them.  This is bucket(index) unless the bucket is sent.
   Tensor summed(int index) const;
+  Tensor summed(int index, int step) const;
   bool sent(int bucket) const { return plan_.trace.buckets[bucket].summed >= 0; }
   // Flat tensors of TableStates, or null.
   struct TableTensors {
@@ -103,6 +104,7 @@ class Net {
   Tensor records(int node) const;           // null if the layer has none
   Tensor sums() const;                      // F64, by bucket: sum of squares of gradients
   void* sums_scratch() const;               // kSumSquaresScratchBytes
+  std::byte* norms() const;                 // NormsBytes; null if updates use none
   Tensor whole_ahead(int lane) const;       // U8: all bytes of a batch
   Tensor ahead(int lane, int input) const;  // an array of it
 
