@@ -1,9 +1,11 @@
 #include "engine/training/run_shape.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "distributed/collectives/algorithms/direct_ranges.h"
 #include "distributed/server_shards.h"
+#include "engine/runtime/check.h"
 #include "models/schema/net.pb.h"
 #include "models/schema/trainer.pb.h"
 
@@ -41,6 +43,12 @@ std::optional<RunShape::Server> ServerOf(const DistributedConfig& config, int ra
 }
 
 }  // namespace
+
+int RunShape::GroupOf(int64_t from) const {
+  const auto found = std::ranges::lower_bound(trainable_from, from);
+  GYRE_CHECK(found != trainable_from.end() && *found == from);
+  return static_cast<int>(found - trainable_from.begin());
+}
 
 std::vector<ElementRange> RunShape::ShardsOf(int64_t elements, DType dtype) const {
   if (!shard_optimizer) return std::vector<ElementRange>(ranks, {0, elements});

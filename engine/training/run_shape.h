@@ -63,6 +63,13 @@ struct RunShape {
   std::optional<double> clip_norm = {};  // bound of the norm of all gradients
   bool scales_by_norms = false;          // the optimizer does (Optimizer)
   int64_t log_norms_every = 0;           // steps; 0: never
+  // The steps from which parameters train in this phase of a run (StateSpec::trainable_from): 0
+  // and, ascending, those done by its first step, which the last of them is.
+  std::vector<int64_t> trainable_from = {0};
+
+  int64_t first_step() const { return trainable_from.back(); }
+  // The group of a parameter that trains, an index into trainable_from.
+  int GroupOf(int64_t from) const;
 
   // The ranks that train, which are the first ones.
   int workers() const { return ranks - (server ? server->dedicated : 0); }

@@ -16,20 +16,33 @@ inline constexpr int kMostStepsInFlight = 2;
 // The optimizer slot of the weights' averages (OptimizerConfig.ema).
 inline constexpr char kAverageSlot[] = "average";
 
+// The most groups of parameters that a net's text may make (kMostTrainableFrom).
+inline constexpr int kMostGroups = 16;
+
+// Groups of parameters, which begin to train at steps of their own (StateSpec::trainable_from).
+struct UpdateGroups {
+  int count = 1;
+  double first_update[kMostGroups] = {};  // updates before a group's first, without those skipped
+};
+
 struct UpdateScalars {
   double learning_rate = 0;
-  double gradient_scale = 1;      // factor of each gradient
-  double decay[2] = {0, 0};       // of Adam's moments; SetNumber uses it
-  double correction[2] = {0, 0};  // of the bias of moments that start at 0
-  bool skip = false;              // the update changes nothing
-  bool first = false;             // no update before it changed anything
-  bool logs_norms = false;        // of the step's gradients
+  double gradient_scale = 1;               // factor of each gradient
+  double decay[2] = {0, 0};                // of Adam's moments; SetNumber uses it
+  UpdateGroups groups = {};                // likewise
+  double correction[kMostGroups][2] = {};  // by group: of the bias of moments that start at 0
+  bool first[kMostGroups] = {};            // by group: no update before it changed anything
+  bool skip = false;                       // the update changes nothing
+  bool logs_norms = false;                 // of the step's gradients
 
   // For update number `update`, from 0, without those skipped.  In double, because 1 - decay^t for
   // small t would lose half its digits in float.
   HOST_DEVICE void SetNumber(double update) {
-    for (int k = 0; k < 2; ++k) correction[k] = 1 - std::pow(decay[k], update + 1);
-    first = update == 0;
+    for (int g = 0; g < groups.count; ++g) {
+      const double own = update - groups.first_update[g];
+      for (int k = 0; k < 2; ++k) correction[g][k] = 1 - std::pow(decay[k], own + 1);
+      first[g] = own == 0;
+    }
   }
 };
 

@@ -163,6 +163,11 @@ int AddScratch(LayerSpec& spec, size_t bytes, uint8_t forward, uint8_t backward)
   return AddState(spec, MakeBytes("scratch", StateKind::kScratch, bytes, forward, backward));
 }
 
+double RateMultiplier(const ParameterConfig& config, const InferInput& input) {
+  const bool waits = input.train && config.trainable_from() > input.first_step;
+  return waits ? 0 : config.learning_rate_multiplier();
+}
+
 absl::StatusOr<StateSpec> MakeParameter(std::string name, const Shape& shape,
                                         const ParameterConfig& config, const Initializer& fallback,
                                         const InferInput& input, uint8_t backward) {
@@ -188,7 +193,8 @@ absl::StatusOr<StateSpec> MakeParameter(std::string name, const Shape& shape,
       MakeState(std::move(name), StateKind::kParameter, shape, input.compute, kRead, backward);
   state.canonical = shape;
   state.initializer = *initializer;
-  state.learning_rate_multiplier = config.learning_rate_multiplier();
+  state.learning_rate_multiplier = RateMultiplier(config, input);
+  state.trainable_from = config.trainable_from();
   state.decay_multiplier = config.decay_multiplier();
   state.shared_name = config.name();
   return state;

@@ -81,6 +81,9 @@ StateSpec MakeBytes(std::string name, StateKind kind, size_t bytes, uint8_t forw
 // Appends a state "scratch" unless `bytes` is 0.  Returns its index, or -1.
 int AddScratch(LayerSpec& spec, size_t bytes, uint8_t forward, uint8_t backward);
 
+// The parameter's learning_rate_multiplier, or 0 if trainable_from keeps it frozen in this net.
+double RateMultiplier(const ParameterConfig& config, const InferInput& input);
+
 // A parameter of the compute type in the canonical layout.  `fallback` has its fans, and
 // initializes it unless the config does.  Errors: a multiplier that is negative or not finite, a
 // malformed name, an initializer's, a shape unlike the first shape's (input.same_parameters_as).

@@ -51,7 +51,8 @@ struct StateSpec {
   uint8_t forward = kNone, backward = kNone;  // Access; without it the state is not bound
   Shape canonical;          // kParameter, kBuffer: as files show it, such as (O,I,H,W)
   Initializer initializer;  // kParameter, kBuffer
-  double learning_rate_multiplier = 1, decay_multiplier = 1;  // kParameter
+  double learning_rate_multiplier = 1, decay_multiplier = 1;  // kParameter; 0: frozen (trained)
+  int64_t trainable_from = 0;  // kParameter: steps done before the first that trains it
   // kParameter: parameters of one name share values, and the net adds gradients.  "": LAYER.NAME.
   std::string shared_name = {};
   // kStatistic: the phase of forward, and of backward, after which ranks sum it, or -1.
@@ -68,7 +69,7 @@ struct StateSpec {
   bool lazy = false;  // a step leaves the other rows and their optimizer slots alone
   std::optional<ParameterSlice> slice = {};  // kParameter; none: the whole parameter
 
-  // A parameter with multiplier 0 is frozen and has no gradient.
+  // A parameter with learning_rate_multiplier 0 is frozen and has no gradient.
   bool trained() const { return kind == StateKind::kParameter && learning_rate_multiplier != 0; }
 
   size_t size_bytes() const {
@@ -130,7 +131,9 @@ struct InferInput {
   std::span<const uint8_t> needs_gradient;        // for each input
   const LayerSpec* same_parameters_as = nullptr;  // the first shape's spec, whose layouts bind
   int64_t global_batch = 0;  // samples of the batch over all ranks; inputs hold the local ones
-  uint64_t random_key = 0;   // of this layer, from the run's seed and its name
+  // Steps done before the first of this net.  Parameters of a larger trainable_from are frozen.
+  int64_t first_step = 0;
+  uint64_t random_key = 0;  // of this layer, from the run's seed and its name
   // The net asks the layer to apply this to the output before storing it.  The layer may ignore it:
   //   ignores it          backward gets the gradient before the activation
   //   applied_activation  likewise, and backward must not read the output

@@ -94,7 +94,7 @@ class States {
   bool IsGru() const { return options_.cell == RecurrentOptions::kGru; }
   bool IsLstm() const { return options_.cell == RecurrentOptions::kLstm; }
   bool Trains(const ParameterConfig& config) const {
-    return input_.train && config.learning_rate_multiplier() != 0;
+    return input_.train && RateMultiplier(config, input_) != 0;
   }
   static uint8_t If(bool it, uint8_t access) { return it ? access : uint8_t{kNone}; }
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr DType kRealTypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16};
 constexpr UpdateScalars kUpdate = {
-    .learning_rate = 0.1, .gradient_scale = 0.5, .decay = {0.9, 0.99}, .correction = {0.1, 0.01}};
+    .learning_rate = 0.1, .gradient_scale = 0.5, .decay = {0.9, 0.99}, .correction = {{0.1, 0.01}}};
 
 }  // namespace
 

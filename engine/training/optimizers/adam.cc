@@ -17,14 +17,15 @@ struct AdamStep {
   T beta1, own1;  // own1 = 1 - beta1
   T beta2, own2;
   T epsilon;
+  int group;  // of the parameter
   Updated<S> parameter;
   T* first_moment;
   T* second_moment;
   HOST_DEVICE void operator()(int64_t i) const {
     const T rate = static_cast<T>(update->learning_rate * rate_multiplier);
     const T scale = static_cast<T>(update->gradient_scale);
-    const T correction1 = static_cast<T>(update->correction[0]);
-    const T correction2 = static_cast<T>(update->correction[1]);
+    const T correction1 = static_cast<T>(update->correction[group][0]);
+    const T correction2 = static_cast<T>(update->correction[group][1]);
     const T value = parameter.value[i];
     const T g = T{parameter.gradient[i]} * scale + decay * value;
     const T m = beta1 * first_moment[i] + own1 * g;
@@ -70,6 +71,7 @@ class Adam : public Optimizer {
                            .beta2 = static_cast<T>(beta2_),
                            .own2 = static_cast<T>(1 - beta2_),
                            .epsilon = static_cast<T>(epsilon_),
+                           .group = p.group,
                            .parameter = Updated<S>(p),
                            .first_moment = p.slots[0].as<T>(),
                            .second_moment = p.slots[1].as<T>()};

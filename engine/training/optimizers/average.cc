@@ -13,12 +13,13 @@ namespace {
 template <typename T>
 struct AverageStep {
   const UpdateScalars* update;
-  T own;  // 1 - decay
+  T own;      // 1 - decay
+  int group;  // of the parameter
   const T* value;
   T* average;
   HOST_DEVICE void operator()(int64_t i) const {
     const T next = average[i] + own * (value[i] - average[i]);
-    average[i] = update->first ? value[i] : next;
+    average[i] = update->first[group] ? value[i] : next;
   }
 };
 
@@ -61,6 +62,7 @@ class Average : public Optimizer {
       return UpdateAll(stream, update, own, /*slots=*/1, [&](const ParameterViews& p) {
         return AverageStep<T>{.update = update,
                               .own = static_cast<T>(own_),
+                              .group = p.group,
                               .value = Updated<S>(p).value,
                               .average = p.slots[0].as<T>()};
       });

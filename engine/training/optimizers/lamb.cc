@@ -24,11 +24,12 @@ struct MomentsStep {
 template <typename T>
 struct LambChange {
   const UpdateScalars* update;
+  int group;  // of the parameter
   T decay, epsilon;
   const T *value, *first_moment, *second_moment;
   HOST_DEVICE T operator()(int64_t i) const {
-    const T correction1 = static_cast<T>(update->correction[0]);
-    const T correction2 = static_cast<T>(update->correction[1]);
+    const T correction1 = static_cast<T>(update->correction[group][0]);
+    const T correction2 = static_cast<T>(update->correction[group][1]);
     const T moved =
         (first_moment[i] / correction1) / (std::sqrt(second_moment[i] / correction2) + epsilon);
     return moved + decay * value[i];
@@ -108,6 +109,7 @@ class Lamb : public Optimizer {
   template <typename S, typename T = AccumulateType<S>>
   LambChange<T> ChangeOf(const UpdateScalars* update, const ParameterViews& p) const {
     return {.update = update,
+            .group = p.group,
             .decay = static_cast<T>(decay_ * p.decay_multiplier),
             .epsilon = static_cast<T>(epsilon_),
             .value = Updated<S>(p).value,

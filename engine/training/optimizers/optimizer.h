@@ -20,6 +20,7 @@ struct ParameterViews {
   // Optimizer slots in the order of slot_names, of AccumulateDType, zero before the first step.
   std::span<const Tensor> slots;
   double learning_rate_multiplier = 1, decay_multiplier = 1;
+  int group = 0;  // of UpdateGroups
   // For values of 16 bits, the F32 that is updated.  `value` is its rounding.  May be null.
   Tensor master = {};
   // For a table of which only some rows change.  `rows` lists each of them once, as I32 in device

@@ -50,6 +50,8 @@ class BucketExchange {
 
   // Sets a dynamic loss scale where a run resumes, before Start.
   virtual void SetLossScale(const LossScaleState&) {}
+  // Likewise, the groups of parameters.
+  virtual void SetGroups(const UpdateGroups&) {}
   // After the same step on all ranks, with nothing in flight.  Gives all ranks all parameters.
   virtual absl::Status Settle() { return absl::OkStatus(); }
   // Ends the exchange, after Settle.

@@ -21,6 +21,7 @@ BucketViews ViewsIn(const NetPlan& plan, const ParameterSet& parameters, int buc
          .slots = std::span(views.slots).subspan(i * kinds, kinds),
          .learning_rate_multiplier = spec.learning_rate_multiplier,
          .decay_multiplier = spec.decay_multiplier,
+         .group = plan.spec.shape.GroupOf(spec.trainable_from),
          .master = plan.slots.has_master(bucket) ? memory.slot(kinds, part) : Tensor{},
          .norms = NormsOf(plan.pieces, part, memory.norms)});
   }

@@ -70,7 +70,7 @@ absl::Status ServerGate::Pass(int64_t step) {
   RETURN_IF_ERROR(Measure());
   RETURN_IF_ERROR(TellAll());
   block_.position.step = static_cast<uint64_t>(step);
-  update_ = {};
+  update_ = {.groups = groups_};
   optimizer_.Prepare(block_.position.step, update_);
   PassGateOnHost(gate_, sums(), static_cast<int>(own_.size()), &update_, &block_);
   return absl::OkStatus();

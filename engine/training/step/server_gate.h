@@ -25,6 +25,7 @@ class ServerGate {
 
   // Sets the dynamic loss scale that PassGateOnHost updates.
   void SetLossScale(const LossScaleState& state) { loss_scale_ = state; }
+  void SetGroups(const UpdateGroups& groups) { groups_ = groups; }
 
   // Blocks until all ranks know the sums of squares.  Then owners may apply theirs.
   // Precondition: all ranks call it, after all gradients of the step were sent, unless a step has
@@ -34,7 +35,7 @@ class ServerGate {
   // The results of Pass.  The sums are F64 in pinned host memory, by bucket.
   const double* sums() const { return reinterpret_cast<const double*>(sums_.data()); }
   const GradientReport& report() const { return block_.gradients; }
-  // Owners use its gradient_scale, skip, decay and correction, the only fields set.
+  // Owners use its gradient_scale, skip, decay, correction and first, the only fields set.
   const UpdateScalars& update() const { return update_; }
   // Whether a gradient is not finite and no smaller loss scale will help.
   bool diverged() const;
@@ -50,6 +51,7 @@ class ServerGate {
   Stream& stream_;
   ParameterServer& server_;
   LossScaleState loss_scale_;
+  UpdateGroups groups_;
   UpdateGate gate_;
   struct MeasuredRange {
     int bucket = 0, number = 0;  // index into the bucket's MeasuredRanges

@@ -40,8 +40,9 @@ class ServerSync::Update final : public TableUpdate {
     const int64_t step = sync_.first_step_ + clock;
     const double shares = shape.shares();
     const bool gated_alone = shape.gates_alone();  // and the loss's scale taken out
-    UpdateScalars scalars = {.gradient_scale =
-                                 gated_alone ? shares : shares / shape.loss_scale.initial};
+    UpdateScalars scalars = {
+        .gradient_scale = gated_alone ? shares : shares / shape.loss_scale.initial,
+        .groups = sync_.groups_};
     const int64_t number =
         (sync_.first_step_ - sync_.skipped_) * shape.shares() + applied_[rows.chunk]++;
     sync_.optimizer_.Prepare(static_cast<uint64_t>(number), scalars);
@@ -146,6 +147,12 @@ ServerSync::~ServerSync() = default;
 void ServerSync::SetLossScale(const LossScaleState& state) {
   skipped_ = state.skipped;
   if (owners_gate_) owners_gate_->SetLossScale(state);
+}
+
+void ServerSync::SetGroups(const UpdateGroups& groups) {
+  groups_ = groups;
+  for (double& first : groups_.first_update) first *= model_.plan().options.shape.shares();
+  if (owners_gate_) owners_gate_->SetGroups(groups);
 }
 
 BucketViews ServerSync::ViewsOf(int bucket, const OwnedRows& rows, const Tensor& sent) const {

@@ -52,6 +52,7 @@ class ServerSync final : public BucketExchange {
   absl::Status Clock() override { return server_->Clock(); }
   int64_t bad_bucket() const override;
   void SetLossScale(const LossScaleState& state) override;
+  void SetGroups(const UpdateGroups& groups) override;
   // These do nothing before Start.
   absl::Status Settle() override;
   absl::Status Stop() override { return begun_ ? server_->Stop() : absl::OkStatus(); }
@@ -77,6 +78,7 @@ class ServerSync final : public BucketExchange {
   Stream& compute_;
   const TakeIn take_in_;
   int64_t first_step_ = 0, skipped_ = 0;  // skipped: steps before first_step_
+  UpdateGroups groups_;                   // in updates of owners
   std::unique_ptr<Device> host_;          // null unless the server is in host memory
   std::unique_ptr<Stream> host_stream_;   // of host_
   // In the server's memory.  An UpdateScalars a bucket, then I64 counts of gradients dropped, by

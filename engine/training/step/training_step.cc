@@ -32,6 +32,7 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
                                  return self->TakeIn(bucket, squares);
                                }));
   RETURN_IF_ERROR(step->SetLossScale({.scale = loss_scale.initial}));
+  step->SetGroups({});
   for (int index = 0; index < kMostStepsInFlight; ++index) {
     ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
     StepLane& lane = step->lanes_.emplace_back(StepLane{
@@ -69,6 +70,17 @@ absl::Status TrainingStep::SetLossScale(const LossScaleState& state) {
   loss_scale_ = state;
   exchange_->SetLossScale(state);
   return gate_.loss_scale ? gyre::SetLossScale(stream_, state, gate_.loss_scale) : absl::OkStatus();
+}
+
+void TrainingStep::SetGroups(const std::map<int64_t, int64_t>& skipped_before) {
+  const std::vector<int64_t>& from = model_.plan().options.shape.trainable_from;
+  groups_ = {.count = static_cast<int>(from.size())};
+  for (size_t g = 0; g < from.size(); ++g) {
+    const auto skipped = skipped_before.find(from[g]);
+    const int64_t before = skipped == skipped_before.end() ? 0 : skipped->second;
+    groups_.first_update[g] = static_cast<double>(from[g] - before);
+  }
+  exchange_->SetGroups(groups_);
 }
 
 size_t TrainingStep::graph_nodes() const {
@@ -122,6 +134,7 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   RETURN_IF_ERROR(exchange_->Start(step));
   updates_[next_] = {.learning_rate = learning_rate.value_or(0),
                      .gradient_scale = 1 / loss_scale,
+                     .groups = groups_,
                      .logs_norms = model_.plan().options.shape.LogsNorms(step + 1)};
   optimizer_.Prepare(number, updates_[next_]);
   lane.buffer.Set({number, static_cast<uint64_t>(batch.first_position)}, updates_, loss_scale,

@@ -16,6 +16,7 @@
 // A sharded optimizer clips before it updates.  All ranks request the other shards in one order.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -44,6 +45,9 @@ class TrainingStep {
 
   // Sets a dynamic loss scale where a run resumes.  Precondition: nothing is in flight.
   absl::Status SetLossScale(const LossScaleState& state);
+  // Likewise, the updates that a dynamic loss scale skipped before a step of
+  // RunShape::trainable_from, by that step.  Those that are not there count as 0.
+  void SetGroups(const std::map<int64_t, int64_t>& skipped_before);
   // The scale after the last update that Finish returned.  Initially that of the model's shape.
   const LossScaleState& loss_scale() const { return loss_scale_; }
 
@@ -151,6 +155,7 @@ class TrainingStep {
   int in_flight_ = 0;
   bool diverged_ = false, skipped_ = false;
   LossScaleState loss_scale_;  // after the last finished update
+  UpdateGroups groups_;
 };
 
 }  // namespace gyre

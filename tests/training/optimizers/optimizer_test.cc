@@ -27,6 +27,7 @@ struct Step {
   double learning_rate = 1, gradient_scale = 1;
   std::vector<int32_t> rows = {};  // of a table, of which the parameter is a part: those that move
   bool skip = false;
+  UpdateGroups groups = {};
 };
 
 // Of the table in steps with rows.
@@ -34,6 +35,7 @@ constexpr int64_t kWidth = 5, kBegin = 3;
 
 struct Multipliers {
   float learning_rate = 1, decay = 1;
+  int group = 0;
 };
 
 // A parameter and its slots on a device, moved by an optimizer.
@@ -65,6 +67,7 @@ class Parameter {
     Parameter& first = *parameters[0];
     UpdateScalars scalars{.learning_rate = step.learning_rate,
                           .gradient_scale = step.gradient_scale,
+                          .groups = step.groups,
                           .skip = step.skip};
     first.optimizer_.Prepare(first.steps_++, scalars);
     ASSERT_TRUE(first.stream_->Copy(first.scalars_.data(), &scalars, sizeof(scalars)).ok());
@@ -75,7 +78,7 @@ class Parameter {
       p.Upload(p.gradient_, gradients[k]);
       for (const Buffer& slot : p.slots_) slots[k].push_back(p.View(slot));
       views.push_back({p.View(p.value_), p.View(p.gradient_), slots[k],
-                       p.multipliers_.learning_rate, p.multipliers_.decay});
+                       p.multipliers_.learning_rate, p.multipliers_.decay, p.multipliers_.group});
     }
     if (!step.rows.empty()) {
       const size_t bytes = step.rows.size() * sizeof(int32_t);
@@ -309,6 +312,39 @@ TYPED_TEST(OptimizerTest, ManyParametersInOneCallMoveAsAlone) {
 
 // A part of a table that begins and ends within rows: those named move as all do, the others not at
 // all, whatever their gradients.
+// A parameter whose group begins later moves as one of a run that begins then.
+TYPED_TEST(OptimizerTest, AGroupCountsItsOwnUpdates) {
+  using T = typename TypeParam::T;
+  const auto device = this->Open(1);
+  const std::vector<double> value = {1, -2, 3};
+  const auto gradient = [](int s) { return std::vector<double>{0.5 * s, 1, -1.5}; };
+  for (const char* text : {"adam {} ema { decay: 0.9 }", "adamw {} weight_decay: 0.1",
+                           "sgd { momentum: 0.9 } ema { decay: 0.9 }"}) {
+    const auto optimizer = NewOptimizer(Config(text));
+    Parameter<T> straight(*device, *optimizer, value);
+    Parameter<T> early(*device, *optimizer, value);
+    Parameter<T> late(*device, *optimizer, value, {.group = 1});
+    Parameter<T> fresh(*device, *optimizer, value);
+    const UpdateGroups groups = {.count = 2, .first_update = {0, 3}};
+    for (int s = 0; s < 7; ++s) {
+      const Step step = {.gradient = gradient(s), .learning_rate = 0.1};
+      straight.Apply(step);
+      if (s < 3) {
+        early.Apply(step);
+        continue;
+      }
+      fresh.Apply(step);
+      Parameter<T>::ApplyTogether({&early, &late}, {gradient(s), gradient(s)},
+                                  {.gradient = {}, .learning_rate = 0.1, .groups = groups});
+    }
+    EXPECT_EQ(early.value(), straight.value()) << text;
+    EXPECT_EQ(late.value(), fresh.value()) << text;
+    for (size_t i = 0; i < optimizer->slot_names().size(); ++i) {
+      EXPECT_EQ(late.slot(static_cast<int>(i)), fresh.slot(static_cast<int>(i))) << text;
+    }
+  }
+}
+
 TYPED_TEST(OptimizerTest, OfATableTheNamedRowsMoveAlone) {
   for (const char* text : kEveryKind) {
     std::mt19937_64 rng(12);

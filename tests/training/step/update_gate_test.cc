@@ -122,12 +122,14 @@ class UpdateGateTest : public testing::TestWithParam<DeviceKind> {
   };
   // Of lane 1.  state: of a dynamic loss scale, which doubles after 3 good steps.
   Passed Pass(const std::vector<double>& sums, std::optional<double> clip_norm,
-              double loss_scale = 1, std::optional<LossScaleState> state = {}, uint64_t step = 0) {
+              double loss_scale = 1, std::optional<LossScaleState> state = {}, uint64_t step = 0,
+              const UpdateGroups& groups = {}) {
     StepScalars block{};
     block.position.step = step;
     block.loss_scale = loss_scale;
     block.gradients = {kNaN, 77, {}};
-    block.updates[1] = {.gradient_scale = kNaN, .decay = {0.5, 0.25}, .correction = {7, 8}};
+    block.updates[1] = {
+        .gradient_scale = kNaN, .decay = {0.5, 0.25}, .groups = groups, .correction = {{7, 8}}};
     const Buffer device_sums = Upload(sums.data(), sums.size() * sizeof(double));
     const Buffer step_scalars = Upload(&block, sizeof(block));
     const LossScaleState fresh;
@@ -206,8 +208,8 @@ TEST_P(UpdateGateTest, DropsWhatIsSpoilt) {
     EXPECT_EQ(Download<int64_t>(dropped), spoils ? 3 : 2);
     value.SetNumber(5);
     if (!spoils) {
-      EXPECT_EQ(set.correction[0], value.correction[0]);
-      EXPECT_FALSE(set.first);
+      EXPECT_EQ(set.correction[0][0], value.correction[0][0]);
+      EXPECT_FALSE(set.first[0]);
     }
   }
 }
@@ -266,15 +268,33 @@ TEST_P(UpdateGateTest, GrowsAfterGoodStepsInARow) {
 }
 
 TEST_P(UpdateGateTest, CountsUpdatesThatWereMade) {
-  EXPECT_EQ(Pass({1}, std::nullopt).update.correction[0], 7);  // the host's
+  EXPECT_EQ(Pass({1}, std::nullopt).update.correction[0][0], 7);  // the host's
   const Passed first = Pass({1}, std::nullopt, 1, LossScaleState{8, 0, 3}, /*step=*/3);
-  EXPECT_EQ(first.update.correction[0], 0.5);
-  EXPECT_EQ(first.update.correction[1], 0.75);
-  EXPECT_TRUE(first.update.first);
+  EXPECT_EQ(first.update.correction[0][0], 0.5);
+  EXPECT_EQ(first.update.correction[0][1], 0.75);
+  EXPECT_TRUE(first.update.first[0]);
   const Passed second = Pass({1}, std::nullopt, 1, LossScaleState{8, 0, 3}, /*step=*/4);
-  EXPECT_EQ(second.update.correction[0], 0.75);
-  EXPECT_EQ(second.update.correction[1], 1 - 1.0 / 16);
-  EXPECT_FALSE(second.update.first);
+  EXPECT_EQ(second.update.correction[0][0], 0.75);
+  EXPECT_EQ(second.update.correction[0][1], 1 - 1.0 / 16);
+  EXPECT_FALSE(second.update.first[0]);
+}
+
+// The second group began after 2 updates, and one more that was skipped.
+TEST_P(UpdateGateTest, CountsUpdatesOfAGroup) {
+  const UpdateGroups groups = {.count = 2, .first_update = {0, 2}};
+  const auto pass = [&](double sum, int64_t skipped, uint64_t step) {
+    return Pass({sum}, std::nullopt, 1, LossScaleState{8, 0, skipped}, step, groups).update;
+  };
+  EXPECT_TRUE(pass(kNaN, 1, /*step=*/3).skip);  // its first
+  for (uint64_t step = 4; step < 7; ++step) {
+    const UpdateScalars update = pass(1, 2, step);
+    const auto number = static_cast<double>(step) - 2;  // of all
+    EXPECT_EQ(update.correction[0][0], 1 - std::pow(0.5, number + 1));
+    EXPECT_EQ(update.correction[1][0], 1 - std::pow(0.5, number - 1));
+    EXPECT_EQ(update.correction[1][1], 1 - std::pow(0.25, number - 1));
+    EXPECT_FALSE(update.first[0]);
+    EXPECT_EQ(update.first[1], step == 4);
+  }
 }
 
 }  // namespace

@@ -58,6 +58,9 @@ absl::Status CheckShared(const NetNode& node, const Parameter& mine, const Param
     return refuse("storage", a.layout.empty() ? "plain" : a.layout,
                   b.layout.empty() ? "plain" : b.layout);
   }
+  if (a.trainable_from != b.trainable_from) {  // first, as a frozen one's multiplier is 0
+    return refuse("trainable_from", absl::StrCat(a.trainable_from), absl::StrCat(b.trainable_from));
+  }
   const std::pair<const char*, double StateSpec::*> multipliers[] = {
       {"learning_rate_multiplier", &StateSpec::learning_rate_multiplier},
       {"decay_multiplier", &StateSpec::decay_multiplier}};

@@ -127,6 +127,7 @@ class Inference {
                            .needs_gradient = needs_gradient,
                            .same_parameters_as = FirstSpec(node.config->name()),
                            .global_batch = options_.shape.global,
+                           .first_step = options_.shape.first_step(),
                            .random_key = RandomKey(options_.shape.seed, node.config->name()),
                            .output_activation = activation.kind,
                            .output_max = activation.max,
