@@ -184,4 +184,10 @@ absl::StatusOr<std::byte*> Lanes::Share(size_t bytes, bool one_copy) {
   return arenas_.emplace_back(*std::move(memory))->own();
 }
 
+void Lanes::Unshare() {
+  by_caller_ = false;
+  arenas_.clear();
+  copies_.clear();
+}
+
 }  // namespace gyre

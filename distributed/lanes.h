@@ -55,6 +55,7 @@ class Lanes {
   bool on_one_host() const { return ShapeOf(communicator_).hosts == 1; }
   // With `one_copy` as ShareOne.
   absl::StatusOr<std::byte*> Share(size_t bytes, bool one_copy);
+  void Unshare();
   // Whether the submitting thread may drive, because sums work in place in memory that is ready at
   // once.  Any thread.
   bool by_caller() const { return by_caller_; }

@@ -211,6 +211,14 @@ absl::StatusOr<std::byte*> ProcessGroup::ShareOne(size_t bytes) {
   return Map("the memory of which ranks have one copy", bytes, /*one_copy=*/true);
 }
 
+// Other ranks have mappings of their own, and may still end an operation in them.
+absl::Status ProcessGroup::Unshare() {
+  return Call("the end of memory that ranks share", [this](Communicator&) {
+    lanes_->Unshare();
+    return absl::OkStatus();
+  });
+}
+
 absl::StatusOr<std::byte*> ProcessGroup::Map(std::string_view what, size_t bytes, bool one_copy) {
   RETURN_IF_ERROR(CheckEqual(what, absl::StrCat(bytes)));
   std::byte* memory = nullptr;

@@ -98,12 +98,16 @@ class ProcessGroup {
   bool sums_device_memory() const;
 
   // Returns zeroed host memory, aligned to pages, in which ranks sum in place.  Null for one rank,
-  // for an algorithm that has no use for it, and if the host has no room.  It lives as long as this
-  // object.  Blocks until all ranks have called it with equal `bytes` and earlier operations are
-  // done.  Errors: those of Sum.
+  // for an algorithm that has no use for it, and if the host has no room.  It lives until Unshare,
+  // or as long as this object.  Blocks until all ranks have called it with equal `bytes` and
+  // earlier operations are done.  Errors: those of Sum.
   absl::StatusOr<std::byte*> Share(size_t bytes);
   // Likewise, but one memory for all ranks and for any algorithm.  Also null on several hosts.
   absl::StatusOr<std::byte*> ShareOne(size_t bytes);
+  // Gives all such memory back.  All ranks call it, after the same operations.  Blocks until
+  // earlier operations are done.  Precondition: the caller uses none of it.  Errors: the first so
+  // far.
+  absl::Status Unshare();
 
   // Sums `inout` over all ranks in place, once *ready (or null) is done.
   //   label        names the bucket in errors

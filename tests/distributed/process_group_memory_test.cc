@@ -8,6 +8,7 @@
 #include <barrier>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <random>
@@ -265,6 +266,38 @@ TEST(ProcessGroupMemory, AllRanksSeeTheOneCopy) {
   }
   RunRanksOn("shared", 1, kPatienceMs,
              [](ProcessGroup& group) { EXPECT_EQ(*group.ShareOne(8), nullptr); });
+}
+
+// Mappings of files without a name.
+int64_t Mapped() {
+  std::ifstream maps("/proc/self/maps");
+  int64_t count = 0;
+  for (std::string line; std::getline(maps, line);)
+    count += line.find("memfd:gyre") != std::string::npos;
+  return count;
+}
+
+TEST(ProcessGroupMemory, IsGivenBackAndSharedAgain) {
+  for (const char* algorithm : {"shared", "ring", "direct"}) {
+    RunRanksOn(algorithm, 3, kPatienceMs, [&](ProcessGroup& group) {
+      ASSERT_TRUE(group.Barrier().ok());
+      const int64_t before = Mapped();
+      ASSERT_TRUE(group.Barrier().ok());
+      for (const int64_t count : {1000, 300'000, 1}) {
+        EXPECT_NE(*group.ShareOne(8), nullptr);
+        std::byte* const memory = *group.Share(static_cast<size_t>(count) * sizeof(float));
+        std::vector<float> own(static_cast<size_t>(count));
+        const Tensor tensor{
+            memory != nullptr ? static_cast<void*>(memory) : own.data(), {count}, DType::kF32};
+        std::fill_n(tensor.as<float>(), count, 1.0f);
+        ASSERT_TRUE(group.Wait(group.Submit("bucket", tensor, nullptr)).ok());
+        EXPECT_EQ(std::count(tensor.as<float>(), tensor.as<float>() + count, 3.0f), count);
+        ASSERT_TRUE(group.Unshare().ok() && group.Barrier().ok());
+        EXPECT_EQ(Mapped(), before);
+        ASSERT_TRUE(group.Barrier().ok());
+      }
+    });
+  }
 }
 
 // Ranks come together for it with nothing left of theirs that another may wait for.
