@@ -102,9 +102,9 @@ class CheckpointStore {
                                         CheckpointNeed need = CheckpointNeed::kAll) const;
 
   const std::string& folder() const { return folder_; }
+  std::string PathOf(int64_t step) const;  // of step_N
 
  private:
-  std::string PathOf(int64_t step) const;
   std::string MarkOf(int writer) const;
 
   std::string folder_, token_;

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <map>
 #include <mutex>
 #include <set>
 #include <type_traits>
@@ -16,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "engine/data/files/atomic_file.h"
 #include "engine/runtime/math.h"
 #include "engine/training/model/carried_rows.h"
 #include "engine/training/model/page_speeds.h"
@@ -294,10 +292,11 @@ absl::Status Model::Load(Stream& stream, const TensorFile& weights, const Tensor
   const std::span<const Parameter> all = plan_.parameters.all();
   for (size_t i = 0; i < all.size(); ++i) RETURN_IF_ERROR(LoadParameter(stream, i, weights));
   RETURN_IF_ERROR(ClearSlotsAndCarried(stream));  // with the padding
+  RETURN_IF_ERROR(ValuesWritten());
   for (int b = 0; optimizer != nullptr && b < buckets(); ++b) {
     RETURN_IF_ERROR(LoadSlots(stream, b, *optimizer));
   }
-  return ValuesWritten();
+  return absl::OkStatus();
 }
 
 absl::Status Model::LoadCarried(Stream& stream, const TensorFiles& carried) {
@@ -311,12 +310,14 @@ absl::Status Model::LoadCarried(Stream& stream, const TensorFiles& carried) {
 
 absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFiles& optimizer) {
   const ElementRange own = UpdatedShard(*plan_.train, bucket);
+  if (has_averages()) RETURN_IF_ERROR(ValuesToAverages(stream, bucket));
   for (const auto& range : RangesIn(plan_.train->order, plan_.parameters, bucket, own)) {
     const Parameter& parameter = plan_.parameters.all()[range.parameter];
     const size_t element = SizeOf(FileDType(parameter));
     for (int kind = 0; kind < plan_.train->slots.kinds(); ++kind) {
       const std::string suffix = absl::StrCat(".", plan_.train->slots.names[kind]);
       const std::string name = CanonicalName(parameter, suffix);
+      if (parameter.spec.trainable_from > 0 && !optimizer.entries().contains(name)) continue;
       ASSIGN_OR_RETURN(const TensorFile read, optimizer.Read({&name, 1}));
       ASSIGN_OR_RETURN(const std::vector<std::byte> value, PackParameter(parameter, read, suffix));
       const auto bytes = std::span(value).subspan(range.begin * element, range.count * element);
@@ -439,60 +440,6 @@ absl::Status Model::UnpackSlot(int bucket, std::span<std::byte> whole, absl::str
         UnpackParameter(parameter, whole.subspan(at, MasterBytes(parameter)), suffix, to));
   }
   return absl::OkStatus();
-}
-
-absl::Status Model::ReadValue(Stream& stream, size_t index, Storage& storage,
-                              HostTensors& value) const {
-  const Parameter& parameter = plan_.parameters.all()[index];
-  if (!plan_.has_master(index)) {
-    const Tensor from = any().parameter(static_cast<int>(index), plan_.parameters);
-    RETURN_IF_ERROR(stream.Synchronize());
-    if (device_.kind() == DeviceKind::kCpu) {
-      return UnpackValue(parameter, {static_cast<std::byte*>(from.data), from.bytes()}, value);
-    }
-    storage.bucket = -1;
-    storage.bytes.resize(from.bytes());
-    RETURN_IF_ERROR(stream.Copy(storage.bytes.data(), from.data, from.bytes()));
-    RETURN_IF_ERROR(stream.Synchronize());
-    return UnpackValue(parameter, std::span(storage.bytes), value);
-  }
-  const GradientOrder& order = plan_.train->order;
-  const BucketedGradient& gradient = GradientOf(order, static_cast<int>(index));
-  if (storage.bucket != gradient.bucket) {
-    storage.bucket = gradient.bucket;
-    storage.bytes.resize(static_cast<size_t>(order.buckets[storage.bucket].elements) *
-                         sizeof(float));
-    RETURN_IF_ERROR(
-        CopySlot(stream, storage.bucket, plan_.train->slots.kinds(), storage.bytes.data()));
-    RETURN_IF_ERROR(stream.Synchronize());
-  }
-  const size_t at = static_cast<size_t>(gradient.at) * sizeof(float);
-  return UnpackParameter(parameter, std::span(storage.bytes).subspan(at, MasterBytes(parameter)),
-                         "", value);
-}
-
-absl::Status Model::EachValue(Stream& stream,
-                              const std::function<void(const NamedTensor&)>& use) const {
-  RETURN_IF_ERROR(BringHome(stream));
-  const std::span<const Parameter> all = plan_.parameters.all();
-  // By name in files; those of pieces, in order.
-  std::multimap<std::string, size_t> parameter_of;
-  for (size_t i = 0; i < all.size(); ++i) parameter_of.emplace(CanonicalName(all[i], ""), i);
-  Storage storage;
-  for (const auto& [name, index] : parameter_of) {
-    HostTensors value;
-    RETURN_IF_ERROR(ReadValue(stream, index, storage, value));
-    use(value.tensors.front());
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> Model::Sha256OfWeights(Stream& stream) const {
-  Sha256Digest digest;
-  RETURN_IF_ERROR(EachValue(stream, [&](const NamedTensor& value) {
-    digest.Add({static_cast<const char*>(value.tensor.data), value.tensor.bytes()});
-  }));
-  return digest.Hex();
 }
 
 }  // namespace gyre

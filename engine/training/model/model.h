@@ -71,7 +71,8 @@ class Model {
   // Sets the parameters that the file has.  Ranks and errors: as Load.
   absl::Status LoadSome(Stream& stream, const TensorFile& weights);
   // Sets all parameters.  Slots become zero, or are read from `optimizer`, one parameter at a time
-  // and only those that this rank updates.  Ranks as Initialize.  Precondition: CheckLoad.
+  // and only those that this rank updates.  Slots that it lacks are zero, and averages the values.
+  // Ranks as Initialize.  Precondition: CheckLoad.
   // Errors: those of PackParameter and TensorFiles::Read.
   absl::Status Load(Stream& stream, const TensorFile& weights, const TensorFiles* optimizer);
   // Whether the optimizer keeps averages of the trained parameters, a slot of kAverageSlot.

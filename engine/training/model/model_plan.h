@@ -137,10 +137,11 @@ std::vector<PrecisionBytes> BytesInEachPrecision(const Parsed<NetConfig>& net,
                                                  const ModelOptions& options,
                                                  const BytesOfSum& sum);
 
-// Whether Model::Load would succeed, by the plan alone.  `optimizer` may be null.
+// Whether Model::Load would succeed, by the plan alone.  `optimizer` may be null, or else is that of
+// step `step`.  It may lack the slots of parameters that train from this step.
 // Errors: those of CheckStored and CheckReadable, and Internal for a non-finite weight.
 absl::Status CheckLoad(const ModelPlan& plan, const TensorFile& weights,
-                       const TensorFiles* optimizer);
+                       const TensorFiles* optimizer, int64_t step = 0);
 // Whether Model::LoadCarried would succeed.  Errors: those of ReadRows.
 absl::Status CheckCarried(const ModelPlan& plan, const TensorFiles& carried);
 

@@ -1,10 +1,13 @@
 // What of a model's plan a checkpoint has, who writes it, and the host memory that this takes.
+// Values, as files have them.
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "engine/data/files/atomic_file.h"
 #include "engine/runtime/math.h"
 #include "engine/training/model/carried_rows.h"
 #include "engine/training/model/model.h"
@@ -104,7 +107,7 @@ size_t ModelPlan::checkpoint_bytes() const {
 }
 
 absl::Status CheckLoad(const ModelPlan& plan, const TensorFile& weights,
-                       const TensorFiles* optimizer) {
+                       const TensorFiles* optimizer, int64_t step) {
   for (const Parameter& parameter : plan.parameters.all()) {
     const std::string name = CanonicalName(parameter, "");
     const Tensor* const stored = weights.Find(name);
@@ -121,6 +124,7 @@ absl::Status CheckLoad(const ModelPlan& plan, const TensorFile& weights,
       const std::string suffix = absl::StrCat(".", plan.train->slots.names[kind]);
       const auto entry = optimizer->entries().find(CanonicalName(parameter, suffix));
       const bool there = entry != optimizer->entries().end();
+      if (!there && step > 0 && parameter.spec.trainable_from == step) continue;  // it begins
       Tensor stored;
       if (there) stored = {nullptr, entry->second.shape, entry->second.dtype};
       RETURN_IF_ERROR(CheckStored(parameter, suffix, there ? &stored : nullptr));
@@ -134,6 +138,60 @@ absl::Status CheckCarried(const ModelPlan& plan, const TensorFiles& carried) {
     RETURN_IF_ERROR(CheckRows(carried, rows));
   }
   return absl::OkStatus();
+}
+
+absl::Status Model::ReadValue(Stream& stream, size_t index, Storage& storage,
+                              HostTensors& value) const {
+  const Parameter& parameter = plan_.parameters.all()[index];
+  if (!plan_.has_master(index)) {
+    const Tensor from = any().parameter(static_cast<int>(index), plan_.parameters);
+    RETURN_IF_ERROR(stream.Synchronize());
+    if (device_.kind() == DeviceKind::kCpu) {
+      return UnpackValue(parameter, {static_cast<std::byte*>(from.data), from.bytes()}, value);
+    }
+    storage.bucket = -1;
+    storage.bytes.resize(from.bytes());
+    RETURN_IF_ERROR(stream.Copy(storage.bytes.data(), from.data, from.bytes()));
+    RETURN_IF_ERROR(stream.Synchronize());
+    return UnpackValue(parameter, std::span(storage.bytes), value);
+  }
+  const GradientOrder& order = plan_.train->order;
+  const BucketedGradient& gradient = GradientOf(order, static_cast<int>(index));
+  if (storage.bucket != gradient.bucket) {
+    storage.bucket = gradient.bucket;
+    storage.bytes.resize(static_cast<size_t>(order.buckets[storage.bucket].elements) *
+                         sizeof(float));
+    RETURN_IF_ERROR(
+        CopySlot(stream, storage.bucket, plan_.train->slots.kinds(), storage.bytes.data()));
+    RETURN_IF_ERROR(stream.Synchronize());
+  }
+  const size_t at = static_cast<size_t>(gradient.at) * sizeof(float);
+  return UnpackParameter(parameter, std::span(storage.bytes).subspan(at, MasterBytes(parameter)),
+                         "", value);
+}
+
+absl::Status Model::EachValue(Stream& stream,
+                              const std::function<void(const NamedTensor&)>& use) const {
+  RETURN_IF_ERROR(BringHome(stream));
+  const std::span<const Parameter> all = plan_.parameters.all();
+  // By name in files; those of pieces, in order.
+  std::multimap<std::string, size_t> parameter_of;
+  for (size_t i = 0; i < all.size(); ++i) parameter_of.emplace(CanonicalName(all[i], ""), i);
+  Storage storage;
+  for (const auto& [name, index] : parameter_of) {
+    HostTensors value;
+    RETURN_IF_ERROR(ReadValue(stream, index, storage, value));
+    use(value.tensors.front());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Model::Sha256OfWeights(Stream& stream) const {
+  Sha256Digest digest;
+  RETURN_IF_ERROR(EachValue(stream, [&](const NamedTensor& value) {
+    digest.Add({static_cast<const char*>(value.tensor.data), value.tensor.bytes()});
+  }));
+  return digest.Hex();
 }
 
 }  // namespace gyre

@@ -123,6 +123,24 @@ std::string MemoryText(const PlanSummary& plan) {
               absl::StrCat(Mebibytes(bytes.host()), " MiB, pinned", JoinBytes(host)));
 }
 
+// Of a run whose parameters do not all train at once.
+std::string PhasesText(const PlanSummary& plan) {
+  if (plan.phases.size() < 2) return "";
+  std::string text;
+  for (const PlanSummary::PlannedPhase& phase : plan.phases) {
+    const PlanSummary::Bytes& bytes = phase.bytes;
+    std::vector<NamedBytes> parts = {{"device", bytes.device()}, {"host", bytes.host()}};
+    if (plan.host_is_device) parts = {{"memory", bytes.device() + bytes.host()}};
+    parts.emplace_back("disk", bytes.disk);
+    parts.emplace_back("optimizer", bytes.optimizer);
+    parts.emplace_back("gradients", phase.communication.gradient_bytes);
+    text += Line(text.empty() ? "phases" : "",
+                 absl::StrFormat("from step %d: %d parameters train; MiB%s", phase.first_step,
+                                 phase.parameters, JoinBytes(parts)));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<LayerRow> LayerRows(const ModelPlan& plan) {
@@ -144,6 +162,14 @@ std::vector<LayerRow> LayerRows(const ModelPlan& plan) {
     if (node.backward) row.backward_flops = node.spec.backward_flops;
   }
   return rows;
+}
+
+int64_t TrainedElements(const ModelPlan& plan) {
+  int64_t elements = 0;
+  for (const Parameter& parameter : plan.parameters.all()) {
+    if (parameter.trained()) elements += parameter.spec.canonical.elements();
+  }
+  return elements;
 }
 
 std::string PlanText(const PlanSummary& plan, const std::string& details) {
@@ -187,6 +213,7 @@ std::string PlanText(const PlanSummary& plan, const std::string& details) {
                                            "(by FLOPs)",
                                            1e3 * plan.paged_seconds, 1e3 * plan.resident_seconds));
   }
+  text += PhasesText(plan);
   if (plan.bytes.disk > 0) {
     text += Line("disk",
                  absl::StrCat(Mebibytes(plan.bytes.disk), " MiB of pages in ", plan.page_folder));
@@ -253,6 +280,17 @@ std::string PlanJson(const PlanSummary& plan) {
                    {"pages", bytes.pages},         {"host", bytes.host()},
                    {"test", bytes.test},           {"disk", bytes.disk},
                    {"optimizer", bytes.optimizer}, {"carried", bytes.carried}};
+  json["phases"] = Json::array();
+  for (const PlanSummary::PlannedPhase& phase : plan.phases) {
+    json["phases"].push_back({{"first_step", phase.first_step},
+                              {"parameters", phase.parameters},
+                              {"gradient_bytes", phase.communication.gradient_bytes},
+                              {"sent_bytes", phase.communication.sent_bytes},
+                              {"device", phase.bytes.device()},
+                              {"host", phase.bytes.host()},
+                              {"disk", phase.bytes.disk},
+                              {"optimizer", phase.bytes.optimizer}});
+  }
   json["paged_seconds"] = plan.paged_seconds > 0 ? Json(plan.paged_seconds) : Json();
   json["resident_seconds"] = plan.resident_seconds;
   json["precisions"] = Json::object();

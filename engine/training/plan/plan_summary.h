@@ -18,6 +18,8 @@ struct LayerRow {
 };
 // Of the training net.
 std::vector<LayerRow> LayerRows(const ModelPlan& plan);
+// The elements of the parameters that train.
+int64_t TrainedElements(const ModelPlan& plan);
 
 struct PlanSummary {
   std::string net, device;
@@ -50,6 +52,12 @@ struct PlanSummary {
   // Expected seconds of an iteration, by FLOPs.  0 if nothing pages.
   double paged_seconds = 0, resident_seconds = 0;
   std::vector<PrecisionBytes> precisions = {};
+  struct PlannedPhase {
+    int64_t first_step = 0, parameters = 0;  // parameters: elements of those that train
+    Communication communication = {};
+    Bytes bytes = {};
+  };
+  std::vector<PlannedPhase> phases = {};   // from that in which the run starts on
   std::vector<std::string> notes = {};     // about the data and the batch
   std::vector<std::string> warnings = {};  // Lint's and others
 };

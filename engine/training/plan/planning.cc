@@ -8,8 +8,11 @@
 #include "absl/strings/str_format.h"
 #include "distributed/collectives/algorithms/catalogue.h"
 #include "engine/training/optimizers/optimizer.h"
+#include "engine/training/trainable_from.h"
 
 namespace gyre {
+
+static_assert(kMostGroups == 1 + kMostTrainableFrom);
 
 ModelOptions Planning::OptionsOf(const TrainerConfig& config) const {
   const DistributedConfig& distributed = config.distributed();
@@ -24,7 +27,10 @@ ModelOptions Planning::OptionsOf(const TrainerConfig& config) const {
   PagingOptions on_device = pages;
   on_device.planner = PlannerOn(device.kind(), pages.planner);
   const bool fit_buckets = ranks > 1 && !distributed.has_bucket_bytes();
-  return {.shape = ShapeOf(config, *net.message, communication.rank(), ranks),
+  RunShape shape = ShapeOf(config, *net.message, communication.rank(), ranks);
+  shape.trainable_from = PhasesOf(*net.message);
+  std::erase_if(shape.trainable_from, [this](int64_t from) { return from > first_step; });
+  return {.shape = shape,
           .test_batch = data.test ? TestBatchOf(config, *data.test) : 0,
           .test_samples = data.test ? TestSamplesOf(config, *data.test) : 0,
           .slots = NewOptimizer(config.optimizer())->slot_names(),

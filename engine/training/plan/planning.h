@@ -19,6 +19,7 @@ struct Planning {
   const Primitives& primitives;
   ProcessGroup& communication;  // with several ranks, after UseDevice
   PagingOptions pages;
+  int64_t first_step = 0;  // of the phase (engine/training/trainable_from.h)
 
   // Every rank calls it.  Errors: those of PlanModel and of the process group.
   // If one rank's memory is too small, all ranks return ResourceExhausted.  Its advice is a smaller

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "engine/training/feed/assumed_data.h"
 #include "engine/training/feed/normalization_fit.h"
 #include "engine/training/model/weights.h"
+#include "engine/training/trainable_from.h"
 
 namespace gyre {
 namespace {
@@ -65,17 +67,55 @@ absl::StatusOr<std::unique_ptr<FedRun>> FedRun::Open(const Parsed<TrainerConfig>
   ASSIGN_OR_RETURN(
       std::unique_ptr<RunPlan> plan,
       RunPlan::Make(trainer, net, std::move(data), device, primitives, communication, options));
+  if (options.out.empty() && PhasesOf(*net.message).size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(net.source->file(),
+                     ": trainable_from: a run goes on from a checkpoint where more parameters "
+                     "train; open it with `out`, a folder for checkpoints"));
+  }
+  // The program may do more steps than the trainer's text has.
+  RETURN_IF_ERROR(plan->PlanPhases(std::numeric_limits<int64_t>::max(), options));
   std::unique_ptr<FedRun> run(
       new FedRun(std::move(plan), std::move(options), device, communication));
-  ModelPlan& nets = run->plan_->nets;
-  RETURN_IF_ERROR(nets.OpenPages());
-  auto state = std::make_unique<RunState>(run->plan_->config, run->options_, communication);
-  RETURN_IF_ERROR(state->FindStart(nets));
+  RunPlan& planned = *run->plan_;
+  auto state = std::make_unique<RunState>(planned.config, run->options_, communication);
+  RETURN_IF_ERROR(state->FindStart(planned.nets, [&](int64_t step) { return run->PlanOf(step); }));
   ASSIGN_OR_RETURN(run->stream_, device.NewStream());
-  ASSIGN_OR_RETURN(run->model_,
-                   Model::Create(std::move(nets), device, *run->stream_, &communication));
+  RETURN_IF_ERROR(planned.UsePhase(planned.PhaseOf(state->step())));
+  RETURN_IF_ERROR(planned.OpenPages());
+  RETURN_IF_ERROR(run->CreateModel(planned.PhaseOf(state->step())));
   RETURN_IF_ERROR(run->Begin(std::move(state)));
   return run;
+}
+
+absl::StatusOr<const ModelPlan*> FedRun::PlanOf(int64_t step) {
+  const int64_t first = plan_->PhaseOf(step);
+  if (model_ && phase() == first) return &model_->plan();
+  return plan_->PlanOf(first);
+}
+
+absl::Status FedRun::CreateModel(int64_t first_step) {
+  training_step_.reset();
+  if (model_) {
+    model_.reset();  // first, for there may not be room for both
+    RETURN_IF_ERROR(communication_.Unshare());
+  }
+  RETURN_IF_ERROR(plan_->UsePhase(first_step));
+  ASSIGN_OR_RETURN(model_,
+                   Model::Create(std::move(plan_->nets), device_, *stream_, &communication_));
+  return absl::OkStatus();
+}
+
+absl::Status FedRun::EnterPhase() {
+  const int64_t step = state_->step();
+  if (!plan_->Begins(step) || phase() == step) return absl::OkStatus();
+  RETURN_IF_ERROR(Save());
+  broken_ = absl::UnknownError("the nets of a phase are half made");
+  RETURN_IF_ERROR(CreateModel(step));
+  RETURN_IF_ERROR(state_->FindSaved(model_->plan()));
+  RETURN_IF_ERROR(Restore());
+  broken_ = absl::OkStatus();
+  return absl::OkStatus();
 }
 
 FedRun::FedRun(std::unique_ptr<RunPlan> plan, TrainingOptions options, Device& device,
@@ -91,16 +131,25 @@ absl::Status FedRun::Begin(std::unique_ptr<RunState> state) {
   broken_ = absl::UnknownError("the weights are half read");
   iterations_ = 0;
   metrics_.clear();
-  RETURN_IF_ERROR(state->Restore(*model_, *stream_));
-  ASSIGN_OR_RETURN(training_step_,
-                   TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_));
-  if (state->loss_scale) RETURN_IF_ERROR(training_step_->SetLossScale(*state->loss_scale));
+  if (const int64_t first = plan_->PhaseOf(state->step()); first != phase()) {
+    RETURN_IF_ERROR(CreateModel(first));
+  }
   state_ = std::move(state);  // the one before gives its folder up
+  RETURN_IF_ERROR(Restore());
   if (!options_.out.empty()) {
     RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/false, plan_->length.total_steps()));
   }
   broken_ = absl::OkStatus();
   return absl::OkStatus();
+}
+
+absl::Status FedRun::Restore() {
+  RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
+  ASSIGN_OR_RETURN(training_step_,
+                   TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_));
+  training_step_->SetGroups(state_->skipped_before);
+  if (!state_->loss_scale) return absl::OkStatus();
+  return training_step_->SetLossScale(*state_->loss_scale);
 }
 
 absl::Status FedRun::Ready() const {
@@ -119,6 +168,7 @@ absl::StatusOr<Tensor> FedRun::Iterate(const Batch& batch, bool update) {
 
 absl::StatusOr<std::optional<std::vector<Metric>>> FedRun::Step(Batch& batch) {
   RETURN_IF_ERROR(Ready());
+  if (iterations_ == 0) RETURN_IF_ERROR(EnterPhase());
   const RunShape& shape = train_plan().spec.shape;
   const bool update = iterations_ + 1 == shape.accumulate;
   const auto [first, count] = ShareOf(shape.global, shape.rank, shape.ranks);
@@ -196,7 +246,8 @@ absl::Status FedRun::Load(const std::string& path) {
     return absl::FailedPreconditionError("the run was opened without `out`; name a checkpoint");
   }
   auto state = std::make_unique<RunState>(plan_->config, options, communication_);
-  RETURN_IF_ERROR(state->FindStart(model_->plan()));
+  RETURN_IF_ERROR(
+      state->FindStart(model_->plan(), [this](int64_t of_step) { return PlanOf(of_step); }));
   return Begin(std::move(state));
 }
 

@@ -19,14 +19,15 @@ class FedRun {
   // The trainer's data need not be there.  data.test makes testing nets.  Restores or initializes
   // all weights.  The references must outlive the run.
   // Errors: those of RunPlan::Make and of the run's start.  InvalidArgument for what is of data
-  // that Gyre reads, such as augmentation, and for a parameter server.
+  // that Gyre reads, such as augmentation, and for a parameter server.  Also for trainable_from
+  // without options.out, since a phase begins with a checkpoint.
   static absl::StatusOr<std::unique_ptr<FedRun>> Open(const Parsed<TrainerConfig>& trainer,
                                                       const Parsed<NetConfig>& net, Device& device,
                                                       const Primitives& primitives,
                                                       ProcessGroup& communication,
                                                       TrainingOptions options);
 
-  const NetPlan& train_plan() const { return model_->train().plan(); }
+  const NetPlan& train_plan() const { return model_->train().plan(); }  // until Step or Load
   // Samples of a test's batch, over all ranks.
   int64_t test_batch() const { return model_->plan().options.test_batch; }
   int64_t step() const { return state_->step(); }  // steps done
@@ -50,8 +51,17 @@ class FedRun {
  private:
   FedRun(std::unique_ptr<RunPlan> plan, TrainingOptions options, Device& device,
          ProcessGroup& communication);
+  // Before a phase's first step goes on with its nets, as a run does that stops there and resumes.
+  absl::Status EnterPhase();
+  // Makes the model of a phase.
+  absl::Status CreateModel(int64_t first_step);
+  // Of the step's phase.  Valid until CreateModel.
+  absl::StatusOr<const ModelPlan*> PlanOf(int64_t step);
+  int64_t phase() const { return model_->plan().options.shape.first_step(); }
   // Restores what `state` has found, and makes it the run's.
   absl::Status Begin(std::unique_ptr<RunState> state);
+  // Restores what state_ has found.
+  absl::Status Restore();
   absl::Status Ready() const;
   absl::StatusOr<Tensor> Iterate(const Batch& batch, bool update);
 

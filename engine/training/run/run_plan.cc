@@ -1,6 +1,7 @@
 #include "engine/training/run/run_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,7 @@
 #include "engine/training/plan/plan_report.h"
 #include "engine/training/plan/planning.h"
 #include "engine/training/run/lint.h"
+#include "engine/training/trainable_from.h"
 #include "memory/report/paging_text.h"
 
 namespace gyre {
@@ -48,6 +50,7 @@ absl::StatusOr<std::unique_ptr<RunPlan>> RunPlan::Make(const Parsed<TrainerConfi
                                                        Device& device, const Primitives& primitives,
                                                        ProcessGroup& communication,
                                                        TrainingOptions& options) {
+  RETURN_IF_ERROR(CheckTrainableFrom(*net.message, *net.source));
   TrainerConfig config = *trainer.message;
   const int64_t servers = config.distributed().servers();
   const int64_t workers = communication.size() - servers;
@@ -63,8 +66,14 @@ absl::StatusOr<std::unique_ptr<RunPlan>> RunPlan::Make(const Parsed<TrainerConfi
     RETURN_IF_ERROR(communication.UseDevice(device));
   }
   std::string batch_text;
-  const Planning planning{net, data, device, primitives, communication, options.pages};
+  Planning planning{net, data, device, primitives, communication, options.pages};
+  const std::vector<int64_t> phases = PhasesOf(*net.message);
   if (options.largest_batch) {
+    // The last phase needs most.  Whether it is one of this run may depend on the batch.
+    planning.first_step = phases.back();
+    if (config.has_steps()) {
+      planning.first_step = *std::prev(std::ranges::lower_bound(phases, config.steps()));
+    }
     ASSIGN_OR_RETURN(batch_text, planning.ChooseBatch(config));
     options.trainer_text = config.DebugString();
   }
@@ -90,51 +99,69 @@ absl::StatusOr<std::unique_ptr<RunPlan>> RunPlan::Make(const Parsed<TrainerConfi
         data.train->size(), data.train->size() / config.batch()));
   }
   // Its batch is all ranks' by now.
-  if (options.tune) RETURN_IF_ERROR(options.tune([&] { return planning.PrepareAll(config); }));
+  const int64_t end = data.assumed && config.has_epochs()
+                          ? std::numeric_limits<int64_t>::max()
+                          : RunLength(config, TrainSamplesOf(config, *data.train)).total_steps();
+  const auto prepare = [&]() -> absl::Status {
+    for (const int64_t first : phases) {
+      planning.first_step = first;
+      if (first < end) RETURN_IF_ERROR(planning.PrepareAll(config));
+    }
+    return absl::OkStatus();
+  };
+  if (options.tune) RETURN_IF_ERROR(options.tune(prepare));
+  planning.first_step = 0;
   ASSIGN_OR_RETURN(ModelPlan nets, planning.Plan(config));
   std::unique_ptr<RunPlan> plan(new RunPlan(std::move(config), std::move(data), std::move(nets),
-                                            std::move(batch_text), device, communication));
+                                            std::move(batch_text), trainer, planning));
   RETURN_IF_ERROR(
       CheckMetricKeys(net, plan->nets.train->spec,
                       plan->nets.test.empty() ? nullptr : &plan->nets.test.front()->spec));
-  RETURN_IF_ERROR(plan->CheckServer(trainer));
+  RETURN_IF_ERROR(plan->CheckServer(plan->nets));
   plan->warnings = Lint(trainer, net, plan->nets);
+  plan->WarnOfLatePhases(net);
   RETURN_IF_ERROR(plan->CheckSequences(net));
   RETURN_IF_ERROR(plan->Agree(trainer, net, primitives, options));
+  RETURN_IF_ERROR(plan->PlanPhases(end, options));
   return plan;
 }
 
 RunPlan::RunPlan(TrainerConfig config_of_run, RunData data_of_run, ModelPlan nets_of_run,
-                 std::string batch, Device& device, ProcessGroup& communication)
+                 std::string batch, const Parsed<TrainerConfig>& trainer, const Planning& planning)
     : config(std::move(config_of_run)),
       data(std::move(data_of_run)),
       nets(std::move(nets_of_run)),
       length(config, TrainSamplesOf(config, *data.train)),
       batch_text(std::move(batch)),
-      device_(device),
-      communication_(communication) {}
+      trainer_(trainer),
+      net_(planning.net),
+      device_(planning.device),
+      primitives_(planning.primitives),
+      communication_(planning.communication),
+      pages_(planning.pages),
+      phases_(PhasesOf(*net_.message)) {}
 
 // What a parameter server does not do.
-absl::Status RunPlan::CheckServer(const Parsed<TrainerConfig>& trainer) const {
-  const RunShape& shape = nets.options.shape;
+absl::Status RunPlan::CheckServer(const ModelPlan& nets_of_phase) const {
+  const RunShape& shape = nets_of_phase.options.shape;
   if (!shape.server) return absl::OkStatus();
-  const DistributedConfig& distributed = trainer.message->distributed();
+  const DistributedConfig& distributed = trainer_.message->distributed();
   const auto error = [&](const auto&... what) {
     return absl::InvalidArgumentError(
-        absl::StrCat(trainer.source->Where(distributed, "sync"), ": ", DescribeServer(shape), ": ",
+        absl::StrCat(trainer_.source->Where(distributed, "sync"), ": ", DescribeServer(shape), ": ",
                      what..., "; train with sync allreduce (shard_optimizer shares out the same)"));
   };
   if (shape.scales_by_norms && !shape.StepTogether()) {
     return error("its owners update parts of parameters as gradients come, and lars and lamb need ",
                  "norms of the whole; bsp knows them");
   }
-  for (const PlannedBucket& bucket : nets.train->order.buckets) {
+  for (const PlannedBucket& bucket : nets_of_phase.train->order.buckets) {
     if (shape.WireType(bucket.dtype) != DType::kF16 || !shape.gates_alone()) continue;
     return error("gradients that a rank clips or skips itself travel without the loss's scale, in ",
                  "which those of F16 would be lost; BF16, bsp and loss_scale.fixed lose none");
   }
   if (shape.server->dedicated > 0) {
-    const NetSpec& spec = nets.train->spec;
+    const NetSpec& spec = nets_of_phase.train->spec;
     if (const auto carried = CarriedStates(spec); !carried.empty()) {
       return error("with servers no rows are carried from step to step, as those of \"",
                    NameOf(spec, carried.front()), "\" are");
@@ -148,11 +175,11 @@ absl::Status RunPlan::CheckServer(const Parsed<TrainerConfig>& trainer) const {
                    "\" does");
     }
   }
-  for (const Parameter& parameter : nets.parameters.all()) {
+  for (const Parameter& parameter : nets_of_phase.parameters.all()) {
     if (parameter.spec.lazy)
       return error("\"", parameter.name(), "\" is lazy, and owners update whole tables");
   }
-  const std::vector<PlannedBucket>& buckets = nets.train->order.buckets;
+  const std::vector<PlannedBucket>& buckets = nets_of_phase.train->order.buckets;
   // Of ranks that only serve the last one has least.
   const auto all_own = [&](int servers) {
     return std::ranges::any_of(buckets, [&](const PlannedBucket& bucket) {
@@ -167,7 +194,7 @@ absl::Status RunPlan::CheckServer(const Parsed<TrainerConfig>& trainer) const {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: expected so few that each owns some of the %d elements of gradient buckets, got %d; "
         "lower servers to %d",
-        trainer.source->Where(distributed, "servers"),
+        trainer_.source->Where(distributed, "servers"),
         std::accumulate(buckets.begin(), buckets.end(), int64_t{0},
                         [](int64_t sum, const PlannedBucket& b) { return sum + b.elements; }),
         dedicated, fewer));
@@ -232,23 +259,14 @@ absl::Status RunPlan::Agree(const Parsed<TrainerConfig>& trainer, const Parsed<N
       test = tested.digest;
     }
   }
-  const std::string fingerprint = nets.Fingerprint(), algorithms = primitives.choices();
+  const std::string algorithms = primitives.choices();
   RETURN_IF_ERROR(
       communication_.CheckEqual({{"the training data", train},
                                  {"the test data", test},
                                  {"what the data take from the training samples", TextOf(data.fit)},
-                                 {"the weights' layouts and buckets", fingerprint},
                                  {"the libraries' algorithms", algorithms}}));
-  options.choices["layouts"] = Sha256(fingerprint).substr(0, 16);
   if (!algorithms.empty()) options.choices["algorithms"] = Sha256(algorithms).substr(0, 16);
-  if (nets.options.shape.page_activations != DType::kF32) {
-    std::string rounding;
-    for (const NetPlan* const of : {nets.train.get(), nets.accumulating.get()}) {
-      if (of != nullptr && of->paging) rounding += RoundingText(*of->paging);
-    }
-    options.choices["rounded pages"] = rounding.empty() ? "none" : Sha256(rounding).substr(0, 16);
-  }
-  return absl::OkStatus();
+  return AgreeOn(nets, options);
 }
 
 std::string RunPlan::DescribeSync() const {
@@ -261,50 +279,76 @@ std::string RunPlan::DescribeSync() const {
   return sums.insert(wire, " allreduce");
 }
 
+PlanSummary::Communication RunPlan::CommunicationOf(const ModelPlan& nets_of_phase) const {
+  const NetPlan& train = *nets_of_phase.train;
+  const auto bytes_sent = [this](size_t bytes, DType dtype) {
+    return communication_.BytesSent(bytes, dtype);
+  };
+  PlanSummary::Communication communication = {
+      .buckets = static_cast<int64_t>(train.order.buckets.size()),
+      .sent_bytes = BytesSent(train, bytes_sent),
+      .how = DescribeSync()};
+  for (const GradientBucket& bucket : train.order.buckets) {
+    communication.gradient_bytes += bucket.bytes;
+  }
+  return communication;
+}
+
+PlanSummary::Bytes RunPlan::BytesOf(const ModelPlan& nets_of_phase) const {
+  const NetPlan& train = *nets_of_phase.train;
+  const ServerBytes server = nets_of_phase.server_bytes(nets_of_phase.pages());
+  const bool has_server = train.spec.shape.server.has_value();
+  PlanSummary::Bytes bytes = {
+      .nets = nets_of_phase.device_bytes(),
+      .gradients = nets_of_phase.communication_bytes(),
+      .exchange = has_server ? server.device : nets_of_phase.allreduce_bytes(),
+      .capacity = device_.capacity_bytes(),
+      .batches = kBatchesHeld * BatchBytes(BatchArrays(train)),
+      .checkpoint = nets_of_phase.checkpoint_bytes(),
+      .rows = RowBytes(train),
+      .server = server.pinned,
+      .pages = nets_of_phase.page_bytes(),
+      .disk = nets_of_phase.disk_bytes(),
+      .optimizer = nets_of_phase.slot_bytes(),
+      .carried = CarriedBytes(train)};
+  if (nets_of_phase.test.empty()) return bytes;
+  bytes.test = static_cast<size_t>(
+      RecordBytes(nets_of_phase.test.front()->spec, nets_of_phase.options.test_samples));
+  return bytes;
+}
+
 PlanSummary RunPlan::Summary(const Parsed<NetConfig>& net, const RunStart& start) const {
   const RunShape& shape = nets.train->spec.shape;
   const auto bytes_sent = [this](size_t bytes, DType dtype) {
     return communication_.BytesSent(bytes, dtype);
   };
-  const ServerBytes server = nets.server_bytes(nets.pages());
-  PlanSummary plan = {
-      .net = net.message->name(),
-      .device = std::string(DeviceKindName(device_.kind())),
-      .ranks = communication_.size(),
-      .rank = communication_.rank(),
-      .batch = config.batch(),
-      .accumulate = config.accumulate(),
-      .rank_samples = shape.local,
-      .steps = data.assumed && config.has_epochs() ? -1 : length.total_steps(),
-      .samples = data.assumed ? -1 : TrainSamplesOf(config, *data.train),
-      .layers = LayerRows(nets),
-      .communication = {.buckets = static_cast<int64_t>(nets.train->order.buckets.size()),
-                        .sent_bytes = BytesSent(*nets.train, bytes_sent),
-                        .how = DescribeSync()},
-      .bytes = {.nets = nets.device_bytes(),
-                .gradients = nets.communication_bytes(),
-                .exchange = shape.server ? server.device : nets.allreduce_bytes(),
-                .capacity = device_.capacity_bytes(),
-                .batches = kBatchesHeld * BatchBytes(BatchArrays(*nets.train)),
-                .checkpoint = nets.checkpoint_bytes(),
-                .rows = RowBytes(*nets.train),
-                .server = server.pinned,
-                .pages = nets.page_bytes(),
-                .disk = nets.disk_bytes(),
-                .optimizer = nets.slot_bytes(),
-                .carried = CarriedBytes(*nets.train)},
-      .host_is_device = device_.kind() == DeviceKind::kCpu,
-      .shares_optimizer = shape.shard_optimizer,
-      .page_folder = nets.options.pages.folder,
-      .precisions = BytesInEachPrecision(net, nets.options, bytes_sent),
-      .notes = LeftOut(config, data),
-      .warnings = warnings};
-  for (const GradientBucket& bucket : nets.train->order.buckets) {
-    plan.communication.gradient_bytes += bucket.bytes;
-  }
-  if (!nets.test.empty()) {
-    plan.bytes.test =
-        static_cast<size_t>(RecordBytes(nets.test.front()->spec, nets.options.test_samples));
+  PlanSummary plan = {.net = net.message->name(),
+                      .device = std::string(DeviceKindName(device_.kind())),
+                      .ranks = communication_.size(),
+                      .rank = communication_.rank(),
+                      .batch = config.batch(),
+                      .accumulate = config.accumulate(),
+                      .rank_samples = shape.local,
+                      .steps = data.assumed && config.has_epochs() ? -1 : length.total_steps(),
+                      .samples = data.assumed ? -1 : TrainSamplesOf(config, *data.train),
+                      .layers = LayerRows(nets),
+                      .communication = CommunicationOf(nets),
+                      .bytes = BytesOf(nets),
+                      .host_is_device = device_.kind() == DeviceKind::kCpu,
+                      .shares_optimizer = shape.shard_optimizer,
+                      .page_folder = nets.options.pages.folder,
+                      .precisions = BytesInEachPrecision(net, nets.options, bytes_sent),
+                      .notes = LeftOut(config, data),
+                      .warnings = warnings};
+  const auto add_phase = [&](const ModelPlan& of) {
+    plan.phases.push_back({.first_step = of.options.shape.first_step(),
+                           .parameters = TrainedElements(of),
+                           .communication = CommunicationOf(of),
+                           .bytes = BytesOf(of)});
+  };
+  add_phase(nets);
+  for (auto later = others_.upper_bound(shape.first_step()); later != others_.end(); ++later) {
+    add_phase(later->second);
   }
   if (nets.pages()) {
     plan.paged_seconds = ExpectIteration(nets).seconds;
@@ -341,7 +385,7 @@ std::string RunPlan::DescribeStart(const Parsed<NetConfig>& net) const {
   return absl::StrCat(Wrapped("training ", how), "\n", Counted(parameters, "parameter"), "; ",
                       Counted(TrainSamplesOf(config, *data.train), "sample"), ", ",
                       SamplesAStep(config), " a step, ", Counted(length.total_steps(), "step"),
-                      "\n");
+                      "\n", DescribeFrozen());
 }
 
 }  // namespace gyre

@@ -22,6 +22,7 @@
 #include "engine/training/feed/normalization_fit.h"
 #include "engine/training/model/model.h"
 #include "engine/training/model/weights.h"
+#include "engine/training/trainable_from.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
 
@@ -139,17 +140,26 @@ std::string DescribeChoice(const std::string& name, const std::string& now,
   return absl::StrCat("another choice of ", name);
 }
 
-void WarnOfChanges(const TrainerConfig& config, const TrainingOptions& options,
-                   const CheckpointState& state, RunStart& start) {
-  TrainerConfig before;
+void WarnOfChange(const char* what, const std::string& text, google::protobuf::Message& before,
+                  const google::protobuf::Message& now, RunStart& start) {
   std::string changes;
   google::protobuf::util::MessageDifferencer differencer;
   differencer.ReportDifferencesToString(&changes);
-  if (google::protobuf::TextFormat::ParseFromString(state.trainer(), &before) &&
-      !differencer.Compare(before, config)) {
-    start.warnings.push_back(
-        absl::StrCat("the trainer has changed since the checkpoint: ",
-                     absl::StrReplaceAll(absl::StripSuffix(changes, "\n"), {{"\n", "; "}})));
+  if (!google::protobuf::TextFormat::ParseFromString(text, &before)) return;
+  if (differencer.Compare(before, now)) return;
+  start.warnings.push_back(
+      absl::StrCat("the ", what, " has changed since the checkpoint: ",
+                   absl::StrReplaceAll(absl::StripSuffix(changes, "\n"), {{"\n", "; "}})));
+}
+
+void WarnOfChanges(const TrainerConfig& config, const TrainingOptions& options,
+                   const CheckpointState& state, RunStart& start) {
+  TrainerConfig trainer;
+  WarnOfChange("trainer", state.trainer(), trainer, config, start);
+  NetConfig net, now;
+  if (state.net() != options.net_text &&
+      google::protobuf::TextFormat::ParseFromString(options.net_text, &now)) {
+    WarnOfChange("net", state.net(), net, now, start);
   }
   std::vector<std::string> others;
   for (const auto& [name, value] : state.choices()) {
@@ -166,6 +176,15 @@ void WarnOfChanges(const TrainerConfig& config, const TrainingOptions& options,
                    ": the run goes on, but not with the bits that it would have had"));
 }
 
+// Whether the steps before `step` are those of either net.
+bool IsNetBefore(int64_t step, const std::string& text, const std::string& other_text) {
+  if (text == other_text) return true;
+  NetConfig net, other;
+  return google::protobuf::TextFormat::ParseFromString(text, &net) &&
+         google::protobuf::TextFormat::ParseFromString(other_text, &other) &&
+         EqualBefore(step, net, other);
+}
+
 absl::Status CheckCheckpoint(const TrainerConfig& config, const TrainingOptions& options,
                              const ModelPlan& plan, const Checkpoint& checkpoint) {
   const CheckpointState& state = checkpoint.state;
@@ -174,8 +193,8 @@ absl::Status CheckCheckpoint(const TrainerConfig& config, const TrainingOptions&
         absl::StrFormat("was made with seed %d, not %d; pass --seed=%d", state.seed(),
                         config.seed(), state.seed()));
   }
-  RETURN_IF_ERROR(CheckLoad(plan, checkpoint.weights, &checkpoint.optimizer));
-  if (state.net() != options.net_text) {
+  RETURN_IF_ERROR(CheckLoad(plan, checkpoint.weights, &checkpoint.optimizer, state.step()));
+  if (!IsNetBefore(state.step(), state.net(), options.net_text)) {
     return absl::InvalidArgumentError(
         "was made with another net (its layers' settings differ); to start a new run from its "
         "weights, give it to --weights");
@@ -233,8 +252,24 @@ absl::StatusOr<Fit> NormalizationOfStart(const TrainerConfig& config,
   return text.empty() ? Fit() : Fit{{kNormalizationFile, text}};
 }
 
+absl::StatusOr<RunStart> FindSaved(const TrainerConfig& config, const TrainingOptions& options,
+                                   const ModelPlan& plan, int64_t step, ProcessGroup& communication,
+                                   bool keeps) {
+  TrainingOptions saved = options;
+  saved.resume = CheckpointStore(options.out + "/checkpoints").PathOf(step);
+  RunStart start;
+  ASSIGN_OR_RETURN(start.checkpoint, FindCheckpoint(saved, communication, keeps, start));
+  start.path = start.checkpoint->path;
+  RETURN_IF_ERROR(Annotate(CheckCheckpoint(config, saved, plan, *start.checkpoint), start.path));
+  start.resumed = start.same_process = start.continues = true;
+  start.step = start.checkpoint->state.step();
+  start.position = start.checkpoint->state.position();
+  return start;
+}
+
 absl::StatusOr<RunStart> FindStart(const TrainerConfig& config, const TrainingOptions& options,
-                                   const ModelPlan& plan, ProcessGroup& communication, bool keeps) {
+                                   const PlanOfStep& plan_of, ProcessGroup& communication,
+                                   bool keeps) {
   const bool may_begin = options.resume.empty() || options.resume == "auto";
   if (!may_begin && !options.weights.empty()) {
     return absl::InvalidArgumentError(
@@ -274,7 +309,8 @@ absl::StatusOr<RunStart> FindStart(const TrainerConfig& config, const TrainingOp
   if (start.checkpoint) {
     const Checkpoint& from = *start.checkpoint;
     start.path = from.path;
-    RETURN_IF_ERROR(Annotate(CheckCheckpoint(config, options, plan, from), start.path));
+    ASSIGN_OR_RETURN(const ModelPlan* const plan, plan_of(from.state.step()));
+    RETURN_IF_ERROR(Annotate(CheckCheckpoint(config, options, *plan, from), start.path));
     start.resumed = true;
     start.step = from.state.step();
     start.position = from.state.position();
@@ -286,7 +322,8 @@ absl::StatusOr<RunStart> FindStart(const TrainerConfig& config, const TrainingOp
         "the checkpoint to resume from", absl::StrCat(fs::path(from.path).filename().string(), " ",
                                                       start.step, " ", start.position)));
   } else if (!options.weights.empty()) {
-    RETURN_IF_ERROR(FindWeights(options, plan, start));
+    ASSIGN_OR_RETURN(const ModelPlan* const plan, plan_of(0));
+    RETURN_IF_ERROR(FindWeights(options, *plan, start));
   }
   // Others' folders are seen to once ranks know whose they are.
   if (communication.rank() == 0) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ struct RunStart {
   std::string path;                   // of the file or checkpoint
   bool averages = false;              // weights are averages of those of their run
   bool resumed = false;               // from a checkpoint, even if that is no longer in memory
+  bool same_process = false;          // which this process has made
   int64_t step = 0, position = 0;     // of the checkpoint
   int64_t newest = -1;                // step of the newest checkpoint in --out
   bool continues = false;             // continues the run in --out
@@ -49,12 +51,22 @@ absl::StatusOr<Fit> NormalizationOfStart(const TrainerConfig& config,
                                          const TrainingOptions& options,
                                          ProcessGroup& communication);
 
+// The plan of the phase of a step.
+using PlanOfStep = std::function<absl::StatusOr<const ModelPlan*>(int64_t step)>;
+
 // `keeps` tells whether this rank writes files of checkpoints.  If ranks have several folders, the
 // checkpoint to resume from is first made whole in each (GatherCheckpoint).
-// Errors: InvalidArgument for flags that exclude each other, and for another seed, net or fit.
-// Also those of ReadWeights, MatchWeights, LoadCheckpoint, CheckLoad and CheckOut.
+// Errors: InvalidArgument for flags that exclude each other, and for another seed, net or fit.  The
+// net may have another trainable_from where none of the steps done depends on it.
+// Also those of ReadWeights, MatchWeights, LoadCheckpoint, CheckLoad, CheckOut and `plan_of`.
 absl::StatusOr<RunStart> FindStart(const TrainerConfig& config, const TrainingOptions& options,
-                                   const ModelPlan& plan, ProcessGroup& communication, bool keeps);
+                                   const PlanOfStep& plan_of, ProcessGroup& communication,
+                                   bool keeps);
+
+// The start of the phase at `step`, from the checkpoint that this run has saved there.
+absl::StatusOr<RunStart> FindSaved(const TrainerConfig& config, const TrainingOptions& options,
+                                   const ModelPlan& plan, int64_t step, ProcessGroup& communication,
+                                   bool keeps);
 
 // `newest` is the step of the newest checkpoint in --out, or -1.
 // Errors: AlreadyExists if a run from `step` on would hide it.

@@ -31,21 +31,34 @@ void RunState::Advance() {
   position_ += SamplesAStep(config_);
 }
 
-absl::Status RunState::FindStart(const ModelPlan& plan) {
-  if (plan.options.shape.shard_optimizer) files_of_all_.push_back(kOptimizerFile);
-  has_carried_ = !CarriedStates(plan.train->spec).empty();
+absl::Status RunState::FindStart(const ModelPlan& any, const PlanOfStep& plan_of) {
+  if (any.options.shape.shard_optimizer) files_of_all_.push_back(kOptimizerFile);
+  has_carried_ = !CarriedStates(any.train->spec).empty();
   if (has_carried_ && communication_.size() > 1) files_of_all_.push_back(kCarriedFile);
-  const bool keeps = leader() || !files_of_all_.empty();
-  ASSIGN_OR_RETURN(start_, gyre::FindStart(config_, options_, plan, communication_, keeps));
+  ASSIGN_OR_RETURN(start_, gyre::FindStart(config_, options_, plan_of, communication_, keeps()));
   step_ = start_.step;
   position_ = start_.position;
-  if (start_.checkpoint) bad_samples = start_.checkpoint->state.bad_samples();
-  if (start_.checkpoint && config_.loss_scale().has_dynamic() &&
-      start_.checkpoint->state.has_loss_scale()) {
-    const CheckpointState::LossScale& saved = start_.checkpoint->state.loss_scale();
-    loss_scale = {saved.scale(), saved.good_steps(), saved.skipped()};
-  }
+  if (!start_.checkpoint) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const ModelPlan* const plan, plan_of(step_));
+  TakeCheckpoint(*plan);
   return absl::OkStatus();
+}
+
+absl::Status RunState::FindSaved(const ModelPlan& plan) {
+  ASSIGN_OR_RETURN(start_,
+                   gyre::FindSaved(config_, options_, plan, step_, communication_, keeps()));
+  TakeCheckpoint(plan);
+  return absl::OkStatus();
+}
+
+void RunState::TakeCheckpoint(const ModelPlan& plan) {
+  const CheckpointState& state = start_.checkpoint->state;
+  bad_samples = state.bad_samples();
+  if (!config_.loss_scale().has_dynamic() || !state.has_loss_scale()) return;
+  const CheckpointState::LossScale& saved = state.loss_scale();
+  loss_scale = {saved.scale(), saved.good_steps(), saved.skipped()};
+  skipped_before = {saved.skipped_before().begin(), saved.skipped_before().end()};
+  if (plan.options.shape.first_step() == step_) skipped_before.emplace(step_, saved.skipped());
 }
 
 absl::Status RunState::Restore(Model& model, Stream& stream) {
@@ -54,7 +67,9 @@ absl::Status RunState::Restore(Model& model, Stream& stream) {
     const Checkpoint& from = *start_.checkpoint;
     RETURN_IF_ERROR(Annotate(model.Load(stream, from.weights, &from.optimizer), start_.path));
     RETURN_IF_ERROR(Annotate(model.LoadCarried(stream, from.carried), start_.path));
-    Say(absl::StrFormat("resumed at step %d from %s", step_, start_.path));
+    if (!start_.same_process) {
+      Say(absl::StrFormat("resumed at step %d from %s", step_, start_.path));
+    }
   } else {
     RETURN_IF_ERROR(model.Initialize(stream));
   }
@@ -223,6 +238,7 @@ CheckpointState RunState::State() const {
     saved.set_scale(loss_scale->scale);
     saved.set_good_steps(loss_scale->good_steps);
     saved.set_skipped(loss_scale->skipped);
+    saved.mutable_skipped_before()->insert(skipped_before.begin(), skipped_before.end());
   }
   if (config_.optimizer().has_ema()) state.set_averages(true);
   if (bad_samples > 0) state.set_bad_samples(bad_samples);

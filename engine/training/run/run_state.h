@@ -48,12 +48,17 @@ class RunState {
   void Advance();
   // After the last finished step, or restored.  None if it is not dynamic or a run begins.
   std::optional<LossScaleState> loss_scale;
+  // Of a dynamic loss scale: the steps that it skipped before a phase, by the phase's first step.
+  std::map<int64_t, int64_t> skipped_before;
   // Likewise, samples of the epoch so far that could not be read.
   int64_t bad_samples = 0;
 
-  // Finds the run's start and checks it against the plan.  Sets `step` and `position`.  Call it
-  // first.  Errors: those of FindStart.
-  absl::Status FindStart(const ModelPlan& plan);
+  // Finds the run's start and checks it against the plan of its phase.  Sets `step` and `position`.
+  // Call it first.  `any` is a plan of any phase.  Errors: those of FindStart.
+  absl::Status FindStart(const ModelPlan& any, const PlanOfStep& plan_of);
+  // The same for the next phase, from the last checkpoint, which is of this step.  Restore follows.
+  // Precondition: FinishSaving.
+  absl::Status FindSaved(const ModelPlan& plan);
   const RunStart& start() const { return start_; }
   // Sets the model's weights and the optimizer's state, the same on all ranks.
   absl::Status Restore(Model& model, Stream& stream);
@@ -87,6 +92,10 @@ class RunState {
   void Warn(const std::string& text) const;
 
  private:
+  // Takes from the start's checkpoint what is no tensor.
+  void TakeCheckpoint(const ModelPlan& plan);
+  // Whether this rank writes files of checkpoints.
+  bool keeps() const { return leader() || !files_of_all_.empty(); }
   // Removes a checkpoint that was sent to a rank that stores none.
   absl::Status RemoveReceived();
   struct Written {

@@ -38,12 +38,22 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
   std::unique_ptr<Trainer> run(new Trainer(std::move(plan), device, communication));
   run->asked_to_stop_ = options.stop;
   run->asked_to_save_ = options.save;
-  run->state_.emplace(run->plan_->config, std::move(options), communication);
-  RETURN_IF_ERROR(run->plan_->nets.OpenPages());
-  RETURN_IF_ERROR(run->state_->FindStart(run->plan_->nets));
+  run->state_.emplace(run->plan_->config, options, communication);
+  RunPlan& planned = *run->plan_;
+  const auto phase_of = [&](int64_t step) {
+    // A run that has ended begins no phase.
+    const bool ended = planned.config.has_steps() && step >= planned.config.steps();
+    return planned.PhaseOf(ended ? step - 1 : step);
+  };
+  RETURN_IF_ERROR(run->state_->FindStart(
+      planned.nets, [&](int64_t step) { return planned.PlanOf(phase_of(step)); }));
+  RETURN_IF_ERROR(planned.UsePhase(phase_of(run->state_->step())));
+  RETURN_IF_ERROR(planned.OpenPages());
   // Without the data nobody knows how long an epoch is.
-  if (run->plan_->data.assumed && run->plan_->config.has_epochs()) return run;
-  RETURN_IF_ERROR(run->plan_->length.GoOnFrom(run->state_->step(), run->state_->position()));
+  if (planned.data.assumed && planned.config.has_epochs()) return run;
+  RETURN_IF_ERROR(planned.length.GoOnFrom(run->state_->step(), run->state_->position()));
+  // Of another length with another batch.
+  RETURN_IF_ERROR(planned.PlanPhases(planned.length.total_steps(), options));
   return run;
 }
 
@@ -62,15 +72,11 @@ Trainer::~Trainer() {
 
 absl::StatusOr<std::string> Trainer::Run() {
   RETURN_IF_ERROR(CreateModel());
-  RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
   const ModelOptions& planned = model_->plan().options;
   const int64_t most = plan_->config.data().max_bad_samples();
   bad_ = BadSamples(most, CountedSamples(plan_->length, planned.shape),
                     plan_->length.EpochOf(state_->position()), state_->bad_samples);
   bad_of_tests_ = BadSamples(most, planned.test_samples);
-  if (state_->loss_scale) {
-    RETURN_IF_ERROR(training_step_->SetLossScale(*state_->loss_scale));
-  }
   RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_), plan_->length.total_steps()));
   state_->Say(absl::StrCat("output in ", state_->out()));
   if (!plan_->batch_text.empty()) state_->Say(Wrapped("", plan_->batch_text));
@@ -84,7 +90,7 @@ absl::StatusOr<std::string> Trainer::Run() {
   const absl::Status status = Loop();
   if (state_->log() != nullptr) state_->log()->EndProgress();
   if (!status.ok()) {
-    if (agreed_) training_step_->Abandon().IgnoreError();
+    if (agreed_ && training_step_) training_step_->Abandon().IgnoreError();
     // Whatever happened: what is being written is worth having.  All ranks wait for it, if all are
     // here; else each has as long for its part as the failing rank gives it.
     const absl::Status saved = agreed_ ? state_->FinishSaving() : state_->AwaitSaving();
@@ -108,16 +114,45 @@ absl::Status Trainer::CreateModel() {
   ASSIGN_OR_RETURN(stream_, device_.NewStream());
   ASSIGN_OR_RETURN(model_,
                    Model::Create(std::move(plan_->nets), device_, *stream_, &communication_));
-  const auto learning_rate = [this](int64_t step) { return LearningRate(step); };
-  ASSIGN_OR_RETURN(training_step_,
-                   TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_,
-                                        /*replay=*/true, learning_rate));
+  RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
   if (const auto& server = model_->plan().options.shape.server) {
     const auto staleness = static_cast<size_t>(server->staleness);
     reports_left_ =
         server->sync == Sync::kAsync ? kMostStepsApart : std::min(staleness, kMostStepsApart);
   }
-  return absl::OkStatus();
+  return CreateStep(state_->loss_scale);
+}
+
+absl::Status Trainer::CreateStep(const std::optional<LossScaleState>& loss_scale) {
+  const auto learning_rate = [this](int64_t step) { return LearningRate(step); };
+  ASSIGN_OR_RETURN(training_step_,
+                   TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_,
+                                        /*replay=*/true, learning_rate));
+  training_step_->SetGroups(state_->skipped_before);
+  return loss_scale ? training_step_->SetLossScale(*loss_scale) : absl::OkStatus();
+}
+
+absl::Status Trainer::EnterPhase() {
+  RETURN_IF_ERROR(FinishAll());
+  if (stop_at_ >= 0) {  // of which all ranks know by now
+    stop_at_ = state_->step();
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(Save());
+  RETURN_IF_ERROR(training_step_->Stop());
+  RETURN_IF_ERROR(state_->FinishSaving());
+  RETURN_IF_ERROR(ReportPaging());
+  paged_ = {};
+  since_.reset();
+  finished_ = updates_ = 0;
+  reported_ = false;
+  training_step_.reset();
+  model_.reset();  // first, for there may not be room for both
+  RETURN_IF_ERROR(communication_.Unshare());
+  RETURN_IF_ERROR(plan_->UsePhase(state_->step()));
+  state_->Say(Wrapped("", plan_->DescribePhase()));
+  RETURN_IF_ERROR(state_->FindSaved(plan_->nets));
+  return CreateModel();
 }
 
 double Trainer::LearningRate(int64_t step) const {
@@ -146,6 +181,8 @@ absl::Status Trainer::Loop() {
     // A run that stops has no time for it; the one that goes on makes up for it.
     const bool stops = state_->step() == stop_at_ && state_->step() < plan_->length.total_steps();
     if (Due(test_every_) && !stops) RETURN_IF_ERROR(Test());
+    const bool goes_on = !stops && state_->step() < plan_->length.total_steps();
+    if (goes_on && plan_->Begins(state_->step())) RETURN_IF_ERROR(EnterPhase());
   }
   RETURN_IF_ERROR(FinishAll());
   const bool stopped = state_->step() < plan_->length.total_steps();
@@ -272,9 +309,7 @@ absl::Status Trainer::PlanPagesAnew(std::span<const double> step_seconds) {
                       paging.seconds * 1000, paging.stalled_seconds * 1000,
                       faster ? ", as planned anew by measured times" : "")));
   if (!faster) return absl::OkStatus();
-  ASSIGN_OR_RETURN(training_step_,
-                   TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_));
-  return training_step_->SetLossScale(loss_scale);
+  return CreateStep(loss_scale);
 }
 
 // What the first iterations set up, measure and plan anew, and what waits for the host between two,

@@ -67,7 +67,12 @@ class Trainer {
     std::optional<LossScaleState> loss_scale = {};
   };
 
+  // Makes the model of the plan's phase, and restores it.
   absl::Status CreateModel();
+  // Begins a step's work anew with the state's or this loss scale.
+  absl::Status CreateStep(const std::optional<LossScaleState>& loss_scale);
+  // Goes on with the nets of the next phase as a run does that stops here and resumes.
+  absl::Status EnterPhase();
   double LearningRate(int64_t step) const;
   void Time();
   absl::Status ReportPaging();
@@ -109,7 +114,7 @@ class Trainer {
   const int64_t test_every_, save_every_;  // steps; 0: each epoch
 
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<Model> model_;  // of the phase
   std::unique_ptr<BatchLoader> loader_;
   std::unique_ptr<TrainingStep> training_step_;  // after the members that its steps touch
   std::optional<RunState> state_;                // after the model, which it may be saving

@@ -171,6 +171,50 @@ TEST_F(TrainingRunTest, GoesOnToTheSameBits) {
   EXPECT_EQ(WeightsOf(simulated, folder_ / "d.safetensors"), straight);
 }
 
+// Parameters that train from a step on, wherever the program stops.
+TEST_F(TrainingRunTest, EntersPhases) {
+  TrainingRunOptions options = Options(" accumulate: 2");
+  options.net_text = absl::StrReplaceAll(
+      kNet, {{"outputs: 8", "outputs: 8 weight { trainable_from: 4 } bias { trainable_from: 6 }"}});
+  TrainingRun nowhere;
+  EXPECT_EQ(
+      nowhere.Open(options).message(),
+      "net_text: trainable_from: a run goes on from a checkpoint where more parameters train; "
+      "open it with `out`, a folder for checkpoints");
+  options.out = folder_ / "straight";
+  TrainingRun run;
+  const Status opened = run.Open(options);
+  ASSERT_TRUE(opened.ok()) << opened.message();
+  Steps(run, 0, 20);
+  const std::string straight = WeightsOf(run, folder_ / "a.safetensors");
+  for (const int stop : {3, 4, 5}) {
+    options.out = folder_ / absl::StrCat("stopped", stop);
+    options.resume = "";
+    TrainingRun first;
+    ASSERT_TRUE(first.Open(options).ok());
+    Steps(first, 0, 2 * stop);
+    ASSERT_TRUE(first.Save().ok());
+    first.Close();
+    options.resume = "latest";
+    TrainingRun resumed;
+    const Status reopened = resumed.Open(options);
+    ASSERT_TRUE(reopened.ok()) << reopened.message();
+    EXPECT_EQ(resumed.steps(), stop);
+    Steps(resumed, 2 * stop, 20);
+    EXPECT_EQ(WeightsOf(resumed, folder_ / "b.safetensors"), straight) << stop;
+    // Back from the last phase to the first.
+    if (stop != 3) continue;
+    const Status back = resumed.Load(folder_ / "stopped3/checkpoints/step_00000003");
+    EXPECT_THAT(back.message(), HasSubstr("holds a checkpoint of step 6, beyond the one"));
+    std::filesystem::remove_all(folder_ / "stopped3/checkpoints/step_00000004");
+    std::filesystem::remove_all(folder_ / "stopped3/checkpoints/step_00000006");
+    const Status loaded = resumed.Load(folder_ / "stopped3/checkpoints/step_00000003");
+    ASSERT_TRUE(loaded.ok()) << loaded.message();
+    Steps(resumed, 6, 20);
+    EXPECT_EQ(WeightsOf(resumed, folder_ / "c.safetensors"), straight);
+  }
+}
+
 TEST_F(TrainingRunTest, TakesTexts) {
   // The same as the tool's files, whose data it does not read.
   const SyntheticData data{.height = 8, .width = 8};

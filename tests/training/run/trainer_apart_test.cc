@@ -1,6 +1,7 @@
 // The loop of ranks with folders of their own.
 #include <cerrno>
 
+#include "absl/strings/str_replace.h"
 #include "tests/training/run/trainer_case.h"
 
 namespace gyre {
@@ -42,6 +43,27 @@ TEST_F(TrainerTest, RanksApartKeepEachOthersParts) {
   EXPECT_TRUE(absl::IsCancelled(RunApart(options, {}, true)[0]));
   std::filesystem::remove_all(HostOf(0));
   EXPECT_TRUE(absl::StrContains(RunApart(options, {}, true)[1].message(), "already holds checkp"));
+}
+
+// The next phase's nets load what each host lacks of the checkpoint that ends the one before.
+TEST_F(TrainerTest, APhaseBeginsApart) {
+  net_ = absl::StrReplaceAll(kNet, {{"outputs: 2", "outputs: 2 bias { trainable_from: 3 }"}});
+  TrainingOptions options;
+  for (const bool shard : {true, false}) {
+    options.out = "out";
+    for (const absl::Status& status : RunApart(options, {"steps=6"}, shard)) {
+      EXPECT_TRUE(status.ok()) << status;
+    }
+    EXPECT_EQ(NewestOf(0), 6);
+    EXPECT_EQ(NewestOf(1), shard ? 6 : -1);
+    const std::string apart = digest_;
+    options.out = folder_ / absl::StrCat("together", shard);
+    for (const absl::Status& status : RunShared(options, {"steps=6"})) {
+      EXPECT_TRUE(status.ok()) << status;
+    }
+    EXPECT_EQ(apart, digest_);
+    for (const int rank : {0, 1}) std::filesystem::remove_all(HostOf(rank));
+  }
 }
 
 // What a neighbour cannot keep ends the run with its reason, and what was there stands.

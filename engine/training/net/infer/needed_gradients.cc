@@ -5,6 +5,21 @@
 #include "engine/training/net/infer/inference_passes.h"
 
 namespace gyre {
+namespace {
+
+// The least trainable_from of the parameters that are frozen until then, or 0.
+int64_t FirstToTrain(const NetSpec& net) {
+  int64_t first = 0;
+  for (const NetNode& node : net.nodes) {
+    for (const StateSpec& state : node.spec.states) {
+      if (state.trainable_from <= net.shape.first_step()) continue;
+      first = first == 0 ? state.trainable_from : std::min(first, state.trainable_from);
+    }
+  }
+  return first;
+}
+
+}  // namespace
 
 absl::Status FindNeededGradients(const Parsed<NetConfig>& config, NetSpec& net) {
   const bool any_loss = std::any_of(net.nodes.begin(), net.nodes.end(),
@@ -33,6 +48,12 @@ absl::Status FindNeededGradients(const Parsed<NetConfig>& config, NetSpec& net) 
                      absl::InvalidArgumentError("has parameters that no loss depends on; feed it "
                                                 "to a loss or remove it"));
     }
+  }
+  if (const int64_t first = FirstToTrain(net); !any_trained && first > 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: no parameter trains before step %d, the first trainable_from; leave trainable_from "
+        "out where training begins",
+        config.source->file(), first));
   }
   if (!any_trained) {
     return absl::InvalidArgumentError(absl::StrFormat(
