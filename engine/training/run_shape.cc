@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
 #include "distributed/collectives/algorithms/direct_ranges.h"
 #include "distributed/server_shards.h"
 #include "engine/runtime/check.h"
@@ -42,12 +44,55 @@ std::optional<RunShape::Server> ServerOf(const DistributedConfig& config, int ra
                           .in_host_memory = config.server_memory() == DistributedConfig::HOST};
 }
 
+std::vector<RunShape::Player> PlayersOf(const TrainerConfig& config) {
+  std::vector<RunShape::Player> players;
+  for (const PlayerConfig& player : config.players()) {
+    players.push_back({.name = player.name(),
+                       .layers = {player.layers().begin(), player.layers().end()},
+                       .losses = {player.losses().begin(), player.losses().end()},
+                       .steps = player.steps()});
+  }
+  return players;
+}
+
 }  // namespace
 
 int RunShape::GroupOf(int64_t from) const {
   const auto found = std::ranges::lower_bound(trainable_from, from);
   GYRE_CHECK(found != trainable_from.end() && *found == from);
   return static_cast<int>(found - trainable_from.begin());
+}
+
+int RunShape::TurnAt(int64_t step) const {
+  int64_t of_round = 0;
+  for (const Player& player : players) of_round += player.steps;
+  int turn = 0;
+  for (int64_t left = players.empty() ? -1 : step % of_round; left >= 0;) {
+    left -= players[turn].steps;
+    if (left >= 0) ++turn;
+  }
+  return turn;
+}
+
+int64_t RunShape::StepOfPlayer(int64_t step) const {
+  if (players.empty()) return step;
+  int64_t of_round = 0, before = 0;
+  const int turn = TurnAt(step);
+  for (int i = 0; i < static_cast<int>(players.size()); ++i) {
+    of_round += players[i].steps;
+    if (i < turn) before += players[i].steps;
+  }
+  return step / of_round * players[turn].steps + step % of_round - before;
+}
+
+int RunShape::PlayerOf(absl::string_view layer) const {
+  const auto is = [layer](absl::string_view pattern) {
+    return absl::ConsumeSuffix(&pattern, "*") ? absl::StartsWith(layer, pattern) : layer == pattern;
+  };
+  for (size_t i = 0; i < players.size(); ++i) {
+    if (std::ranges::any_of(players[i].layers, is)) return static_cast<int>(i);
+  }
+  return -1;
 }
 
 std::vector<ElementRange> RunShape::ShardsOf(int64_t elements, DType dtype) const {
@@ -92,7 +137,8 @@ RunShape ShapeOf(const TrainerConfig& config, const NetConfig& net, int rank, in
                            ? std::optional(config.optimizer().clip_norm())
                            : std::nullopt,
           .scales_by_norms = config.optimizer().has_lars() || config.optimizer().has_lamb(),
-          .log_norms_every = config.log_norms_every()};
+          .log_norms_every = config.log_norms_every(),
+          .players = PlayersOf(config)};
 }
 
 }  // namespace gyre

@@ -63,6 +63,14 @@ struct RunShape {
   std::optional<double> clip_norm = {};  // bound of the norm of all gradients
   bool scales_by_norms = false;          // the optimizer does (Optimizer)
   int64_t log_norms_every = 0;           // steps; 0: never
+  // Whose turns steps are, one after another.  Empty: all that trains does so in each step.
+  struct Player {
+    std::string name;
+    std::vector<std::string> layers, losses;  // PlayerConfig
+    int64_t steps = 1;
+  };
+  std::vector<Player> players = {};
+  int turn = -1;  // the player whose net it is; -1: of all
   // The steps from which parameters train in this phase of a run (StateSpec::trainable_from): 0
   // and, ascending, those done by its first step, which the last of them is.
   std::vector<int64_t> trainable_from = {0};
@@ -84,6 +92,12 @@ struct RunShape {
     return clip_norm.has_value() || loss_scale.dynamic() || (scales_by_norms && shard_optimizer) ||
            (server && LogsGradients());
   }
+  // The player whose turn a step is, or 0 without players.
+  int TurnAt(int64_t step) const;
+  // The number of a step among those of its player, from 0.
+  int64_t StepOfPlayer(int64_t step) const;
+  // The player that trains a layer, or -1 if none does.
+  int PlayerOf(absl::string_view layer) const;
   // Whether norms are logged after so many steps.
   bool LogsNorms(int64_t steps) const {
     return log_norms_every > 0 && steps % log_norms_every == 0;

@@ -436,6 +436,22 @@ absl::Status Validate(const LayerConfig& layer, int index, const SourceMap& sour
   return CheckFiniteFields(layer, source, label);
 }
 
+// Whether layers and losses are the net's is known with the net.
+absl::Status Validate(const PlayerConfig& player, const SourceMap& source, Names* names) {
+  const auto missing = [&](const char* field, const char* text) {
+    return Error(source.Where(player),
+                 "players: ", absl::StrCat("missing ", field, "; write ", text));
+  };
+  if (player.name().empty()) return missing("name", "name: \"critic\"");
+  if (player.layers_size() == 0) return missing("layers", "layers: \"critic_*\"");
+  if (player.losses_size() == 0) return missing("losses", "losses: \"critic_loss\"");
+  if (player.steps() < 1 || player.steps() > kMostInteger) {
+    return Error(source.Where(player, "steps"), "players: ",
+                 absl::StrCat("steps must be from 1 to 2^31 - 1, got ", player.steps()));
+  }
+  return Take(player.name(), "player", source.Where(player, "name"), names);
+}
+
 }  // namespace
 
 absl::Status Validate(const NetConfig& net, const SourceMap& source) {
@@ -469,6 +485,10 @@ absl::Status Validate(const TrainerConfig& trainer, const SourceMap& source) {
     absl::Status status = Check(range, trainer, source);
     if (status.ok()) status = CheckBeside(range, kOfTrain, trainer.data().train(), source);
     if (!status.ok()) return status;
+  }
+  Names players;
+  for (const PlayerConfig& player : trainer.players()) {
+    if (absl::Status status = Validate(player, source, &players); !status.ok()) return status;
   }
   return Validate(trainer.data(), source);
 }

@@ -133,7 +133,7 @@ TEST(Set, Refuses) {
        "unknown field \"\"; choose from net, data, optimizer, learning_rate, batch, "
        "test_batch, epochs, steps, evaluate_every, checkpoint_every, log_norms_every, "
        "keep_checkpoints, "
-       "seed, precision, distributed, accumulate, tf32, loss_scale, page_activations"},
+       "seed, precision, distributed, accumulate, tf32, loss_scale, players, page_activations"},
       {"optimizer..momentum", "1",
        "unknown field \"\"; choose from sgd, adam, adamw, lars, lamb, weight_decay, "
        "clip_norm, ema"},

@@ -99,13 +99,14 @@ absl::Status Model::BindNets() {
     return Pager::Create(device_, *net.paging, memory_.device, memory_.pages, page_file_.get(),
                          KernelsTo(plan_.options.shape.page_activations));
   };
-  if (plan_.train) {
-    train_ = std::make_unique<Net>(*plan_.train, memory_);
-    ASSIGN_OR_RETURN(train_pager_, pager(*plan_.train));
-    if (plan_.accumulating) {
-      accumulating_ = std::make_unique<Net>(*plan_.accumulating, memory_);
-      ASSIGN_OR_RETURN(accumulating_pager_, pager(*plan_.accumulating));
-    }
+  if (plan_.train) turns_.resize(std::max<size_t>(plan_.turns.size(), 1));
+  for (size_t i = 0; i < turns_.size(); ++i) {
+    const TrainingNets& nets = plan_.nets_of(static_cast<int>(i));
+    turns_[i].updating = std::make_unique<Net>(*nets.train, memory_);
+    ASSIGN_OR_RETURN(turns_[i].updating_pager, pager(*nets.train));
+    if (nets.accumulating == nullptr) continue;
+    turns_[i].accumulating = std::make_unique<Net>(*nets.accumulating, memory_);
+    ASSIGN_OR_RETURN(turns_[i].accumulating_pager, pager(*nets.accumulating));
   }
   test_.clear();
   test_pagers_.clear();
@@ -114,6 +115,12 @@ absl::Status Model::BindNets() {
     ASSIGN_OR_RETURN(test_pagers_.emplace_back(), pager(*test));
   }
   return absl::OkStatus();
+}
+
+absl::Status Model::TakeTurn(int player, Stream& stream) {
+  Pager *const last = turn(turn_).pager(), *const next = turn(player).pager();
+  turn_ = player;
+  return last == next ? absl::OkStatus() : last->HandOver(*next, stream);
 }
 
 absl::Status Model::AddTest(const Parsed<NetConfig>& net, int64_t batch, Stream& stream) {
@@ -151,7 +158,7 @@ absl::StatusOr<bool> Model::PlanPagesAnew(Stream& stream, std::span<const double
                                  .folder = options.pages.folder},
                                 KernelsTo(options.shape.page_activations), options.paging));
   const auto bytes = static_cast<double>(HostBytes(plan_.train->trace.trace, *plan_.train->paging));
-  const double hosted = train_pager_->hosted_seconds();
+  const double hosted = train_pager()->hosted_seconds();
   if (hosted > 0) costs.host_step_bytes_per_s = bytes / hosted;
   ASSIGN_OR_RETURN(const bool faster, gyre::PlanPagesAnew(plan_, step_seconds, costs));
   if (!faster) return false;
@@ -236,14 +243,14 @@ absl::Status Model::Initialize(Stream& stream) {
 }
 
 absl::Status Model::ClearSlotsAndCarried(Stream& stream) {
-  for (int b = 0; train_ && b < buckets(); ++b) {
+  for (int b = 0; !turns_.empty() && b < buckets(); ++b) {
     for (int kind = 0; kind < plan_.train->slots.kinds(); ++kind) {
-      for (int tile = 0; tile < train_->tiles(b); ++tile) {
-        RETURN_IF_ERROR(Clear(stream, train_->slot(b, kind, tile)));
+      for (int tile = 0; tile < train().tiles(b); ++tile) {
+        RETURN_IF_ERROR(Clear(stream, train().slot(b, kind, tile)));
       }
     }
   }
-  return train_ ? train_->ClearCarried(stream) : absl::OkStatus();
+  return !turns_.empty() ? train().ClearCarried(stream) : absl::OkStatus();
 }
 
 absl::Status CheckFiniteTensors(std::span<const NamedTensor> tensors) {
@@ -301,7 +308,7 @@ absl::Status Model::Load(Stream& stream, const TensorFile& weights, const Tensor
 
 absl::Status Model::LoadCarried(Stream& stream, const TensorFiles& carried) {
   ReleaseHomes();
-  for (const Net::Carried& rows : train_->carried()) {
+  for (const Net::Carried& rows : train().carried()) {
     ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, ReadRows(carried, rows));
     RETURN_IF_ERROR(Upload(stream, bytes, rows.rows));
   }
@@ -331,11 +338,11 @@ absl::Status Model::SetSlot(Stream& stream, int bucket, int kind, int64_t at,
                             std::span<const std::byte> bytes) {
   const size_t element = SizeOf(plan_.train->slots.dtype(bucket));
   const int64_t end = at + static_cast<int64_t>(bytes.size() / element);
-  for (int t = 0; t < train_->tiles(bucket); ++t) {
-    const ElementRange tile = train_->tile(bucket, t);
+  for (int t = 0; t < train().tiles(bucket); ++t) {
+    const ElementRange tile = train().tile(bucket, t);
     const ElementRange both = {std::max(at, tile.begin), std::min(end, tile.end)};
     if (both.count() <= 0) continue;
-    const Tensor to = Slice(train_->slot(bucket, kind, t), both.begin - tile.begin, both.count());
+    const Tensor to = Slice(train().slot(bucket, kind, t), both.begin - tile.begin, both.count());
     RETURN_IF_ERROR(Upload(stream, bytes.subspan((both.begin - at) * element, to.bytes()), to));
   }
   return absl::OkStatus();
@@ -360,7 +367,7 @@ absl::Status Model::CopyState(Stream& stream, Buffer& copy) const {
     RETURN_IF_ERROR(stream.Copy(to, from.data, from.bytes()));
     to += RoundUp(from.bytes(), kCopyAlignBytes);
   }
-  for (const Net::Carried& carried : train_->carried()) {
+  for (const Net::Carried& carried : train().carried()) {
     RETURN_IF_ERROR(stream.Copy(to, carried.rows.data, carried.rows.bytes()));
     to += RoundUp(carried.rows.bytes(), kCopyAlignBytes);
   }
@@ -382,11 +389,11 @@ absl::Status Model::CopySlot(Stream& stream, int bucket, int kind, std::byte* to
   const RunShape& shape = plan_.options.shape;
   const bool equal_parts = shape.workers() == shape.ranks;
   if (!equal_parts) std::memset(to, 0, whole.bytes());
-  for (int t = 0; t < train_->tiles(bucket); ++t) {
-    const ElementRange tile = train_->tile(bucket, t);
+  for (int t = 0; t < train().tiles(bucket); ++t) {
+    const ElementRange tile = train().tile(bucket, t);
     const int64_t count = std::min(tile.end, part.elements()) - tile.begin;
     const Tensor copy = Slice(part, tile.begin, count);
-    RETURN_IF_ERROR(stream.Copy(copy.data, train_->slot(bucket, kind, t).data, copy.bytes()));
+    RETURN_IF_ERROR(stream.Copy(copy.data, train().slot(bucket, kind, t).data, copy.bytes()));
   }
   if (!shape.shard_optimizer) return absl::OkStatus();
   RETURN_IF_ERROR(stream.Synchronize());
@@ -414,7 +421,7 @@ absl::Status Model::UnpackState(std::span<std::byte> copy, UnpackedState& state)
     if (plan_.has_master(i)) continue;
     RETURN_IF_ERROR(UnpackValue(all[i], take(all[i].spec.size_bytes()), state.weights));
   }
-  for (const Net::Carried& carried : train_->carried()) {
+  for (const Net::Carried& carried : train().carried()) {
     Tensor rows = carried.rows;
     rows.data = take(rows.bytes()).data();
     state.carried.tensors.push_back({NameInFile(carried), rows});

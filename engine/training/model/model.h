@@ -30,21 +30,33 @@ class Model {
                                                        ProcessGroup* communication = nullptr);
 
   const ModelPlan& plan() const { return plan_; }
-  const Net& train() const { return *train_; }
-  // The training net of an iteration that updates, or that only accumulates.
-  const Net& train(bool updates) const {
-    return updates || accumulating_ == nullptr ? *train_ : *accumulating_;
-  }
+  // The nets of a player's steps (RunShape), or of all that trains.
+  struct TurnNets {
+    std::unique_ptr<Net> updating, accumulating;  // the latter null if it would be the same
+    std::unique_ptr<Pager> updating_pager, accumulating_pager;  // null if nothing pages
+
+    // Of an iteration that updates, or that only accumulates.
+    const Net& net(bool updates = true) const {
+      return updates || accumulating == nullptr ? *updating : *accumulating;
+    }
+    Pager* pager(bool updates = true) const {
+      return updates || accumulating_pager == nullptr ? updating_pager.get()
+                                                      : accumulating_pager.get();
+    }
+  };
+  const TurnNets& turn(int player) const { return turns_[static_cast<size_t>(player)]; }
+  int turns() const { return static_cast<int>(turns_.size()); }
+  // Lets the iterations of this player come next.  Precondition: the last one enqueued updates.
+  absl::Status TakeTurn(int player, Stream& stream);
+  // Of the first turn.
+  const Net& train(bool updates = true) const { return turn(0).net(updates); }
   // The net of a step's first iteration, which awaits the last step's values.
   const Net& taking() const { return train(plan_.options.shape.takes(/*updates=*/true)); }
   // Whether ranks share one copy of the parameters.
   bool one_copy() const { return !parameters_.empty(); }
   const std::vector<std::unique_ptr<Net>>& test() const { return test_; }
   // The pager of train(updates) or test()[index].  Null if the plan does not page.
-  Pager* train_pager(bool updates = true) const {
-    return updates || accumulating_pager_ == nullptr ? train_pager_.get()
-                                                     : accumulating_pager_.get();
-  }
+  Pager* train_pager(bool updates = true) const { return turn(0).pager(updates); }
   Pager* test_pager(size_t index) const { return test_pagers_[index].get(); }
   // Appends a testing net (gyre::AddTest), and binds all of test() anew: in larger memory if it
   // needs that.  Waits for the stream.  Errors: also those of allocation, which change nothing.
@@ -56,7 +68,8 @@ class Model {
   // Enqueues copies that bring parameters, slots and carried rows home, for work other than an
   // iteration.  Precondition: the last iteration enqueued updates.
   absl::Status BringHome(Stream& stream) const {
-    return train_pager_ ? train_pager_->BringHome(stream) : absl::OkStatus();
+    Pager* const pager = turns_.empty() ? nullptr : turn(turn_).pager();
+    return pager ? pager->BringHome(stream) : absl::OkStatus();
   }
 
   // Permits changes of blocks at home until the next iteration.  Precondition: BringHome.
@@ -111,7 +124,7 @@ class Model {
       : plan_(std::move(plan)), device_(device), communication_(communication) {}
   absl::Status BindNets();
   int buckets() const { return static_cast<int>(plan_.train->order.buckets.size()); }
-  const Net& any() const { return train_ ? *train_ : *test_.front(); }
+  const Net& any() const { return turns_.empty() ? *test_.front() : train(); }
   absl::Status LoadParameter(Stream& stream, size_t index, const TensorFile& weights);
   absl::Status Upload(Stream& stream, std::span<const std::byte> bytes, Tensor to);
   // Sets a value from `bytes`, in the parameter's layout and of FileDType.  Rounds them to 16 bits
@@ -151,9 +164,9 @@ class Model {
   std::unique_ptr<PageFile> page_file_;        // null if nothing is on disk
   std::span<std::byte> parameters_;            // the shared copy, if there is one
   NetMemory memory_;
-  std::unique_ptr<Net> train_, accumulating_;  // the latter null if it would be the same
+  std::vector<TurnNets> turns_;
+  int turn_ = 0;  // of the last iteration
   std::vector<std::unique_ptr<Net>> test_;
-  std::unique_ptr<Pager> train_pager_, accumulating_pager_;
   std::vector<std::unique_ptr<Pager>> test_pagers_;
 };
 

@@ -6,10 +6,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "distributed/process_group.h"
 #include "engine/data/batches/sample_order.h"
 #include "engine/runtime/math.h"
-#include "engine/training/step_scalars.h"
+#include "engine/training/model/players.h"
 #include "memory/planner/paging_schedule.h"
 #include "memory/resident/memory_plan.h"
 
@@ -50,7 +49,8 @@ class NetsPlanner {
         recompute_(recompute),
         first_(first ? std::make_unique<NetPlan>(*first) : nullptr) {}
 
-  absl::StatusOr<std::unique_ptr<NetPlan>> Plan(bool train, int64_t global_batch) {
+  // turn: of players, or -1.
+  absl::StatusOr<std::unique_ptr<NetPlan>> Plan(bool train, int64_t global_batch, int turn = -1) {
     const RunShape& run = plan_.options.shape;
     const int ranks = train ? run.workers() : run.ranks;
     RETURN_IF_ERROR(CheckInputsFit(net_, plan_.options, global_batch, ranks));
@@ -58,19 +58,22 @@ class NetsPlanner {
     const int64_t smallest = ShareOf(global_batch, ranks - 1, ranks).count;
     // Of a rank that runs none the first one's.
     const int64_t own = ShareOf(global_batch, run.rank < ranks ? run.rank : 0, ranks).count;
-    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> plan, PlanShare(train, global_batch, largest));
+    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> plan, PlanShare(train, global_batch, largest, turn));
     if (first_ == nullptr) first_ = std::make_unique<NetPlan>(*plan);
     if (smallest == largest) return plan;
-    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> other, PlanShare(train, global_batch, smallest));
+    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> other,
+                     PlanShare(train, global_batch, smallest, turn));
     return own == largest ? std::move(plan) : std::move(other);
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<NetPlan>> PlanShare(bool train, int64_t global, int64_t local) {
+  absl::StatusOr<std::unique_ptr<NetPlan>> PlanShare(bool train, int64_t global, int64_t local,
+                                                     int turn) {
     const ModelOptions& options = plan_.options;
     RunShape shape = options.shape;
     shape.local = local;
     shape.global = global;
+    shape.turn = turn;
     ASSIGN_OR_RETURN(
         NetPlan plan,
         PlanNet(net_,
@@ -85,6 +88,7 @@ class NetsPlanner {
                  .fit_buckets = options.fit_buckets,
                  .can_send_rows = options.can_send_rows,
                  .cut_updates = options.pages.planner != PlannerKind::kNone && shape.ranks == 1,
+                 .whole = turn >= 0 ? first_.get() : nullptr,
                  .feed = options.feed},
                 plan_.parameters));
     return std::make_unique<NetPlan>(std::move(plan));
@@ -96,11 +100,21 @@ class NetsPlanner {
   std::unique_ptr<NetPlan> first_;
 };
 
-// The training net first.
-std::vector<NetPlan*> NetsOf(const ModelPlan& plan) {
+// Of each turn, or of the only one.
+template <typename Use>
+void ForEachTurn(const ModelPlan& plan, const Use& use) {
+  if (plan.train && plan.turns.empty()) use(plan);
+  for (const TrainingNets& nets : plan.turns) use(nets);
+}
+
+// Those that run, training nets first.  With `paged`, as they are where they page.
+std::vector<NetPlan*> NetsOf(const ModelPlan& plan, bool paged = false) {
   std::vector<NetPlan*> nets;
-  if (plan.train) nets.push_back(plan.train.get());
-  if (plan.accumulating) nets.push_back(plan.accumulating.get());
+  ForEachTurn(plan, [&](const TrainingNets& of) {
+    nets.push_back(paged && of.paged ? of.paged.get() : of.train.get());
+    const auto& accumulating = paged && of.paged ? of.paged_accumulating : of.accumulating;
+    if (accumulating) nets.push_back(accumulating.get());
+  });
   for (const auto& test : plan.test) nets.push_back(test.get());
   return nets;
 }
@@ -111,18 +125,13 @@ size_t Most(const ModelPlan& plan, size_t (NetPlan::*bytes)() const) {
   return most;
 }
 
-// As they are where they page.
-std::vector<NetPlan*> PagedNets(const ModelPlan& plan) {
-  std::vector<NetPlan*> nets = NetsOf(plan);
-  if (plan.paged) nets[0] = plan.paged.get();
-  if (plan.paged_accumulating) nets[1] = plan.paged_accumulating.get();
-  return nets;
-}
-
 // Of the same memory, whatever is planned: where nets page, or as they are.
 size_t ReservedBytes(const ModelPlan& plan, bool paged) {
-  const size_t communication =
-      paged && plan.paged ? plan.paged->memory.communication_bytes : plan.communication_bytes();
+  size_t communication = 0;
+  ForEachTurn(plan, [&](const TrainingNets& nets) {
+    const NetPlan& net = paged && nets.paged ? *nets.paged : *nets.train;
+    communication = std::max(communication, net.memory.communication_bytes);
+  });
   return communication + plan.allreduce_bytes() + plan.server_bytes(paged).device;
 }
 
@@ -162,16 +171,16 @@ std::unique_ptr<NetPlan> Accumulating(const NetPlan& train, const ParameterSet& 
 }
 
 // What of the training net is another where iterations only accumulate, or nets page.
-absl::Status PlanOtherTraining(ModelPlan& plan) {
-  plan.accumulating = Accumulating(*plan.train, plan.parameters);
+absl::Status PlanOtherTraining(const ModelPlan& plan, TrainingNets& nets) {
+  nets.accumulating = Accumulating(*nets.train, plan.parameters);
   const bool pages = plan.options.pages.planner != PlannerKind::kNone;
   if (!pages || plan.options.shape.ranks == 1) return absl::OkStatus();
   // What is summed in device memory stays where that finds it.
   std::vector<int64_t> sent = CanBeSent(*plan.train);
   if (!plan.options.device_allreduce.empty()) sent.assign(sent.size(), 0);
-  ASSIGN_OR_RETURN(NetPlan paged, PagedPlan(*plan.train, plan.parameters, std::move(sent)));
-  plan.paged = std::make_unique<NetPlan>(std::move(paged));
-  plan.paged_accumulating = Accumulating(*plan.paged, plan.parameters);
+  ASSIGN_OR_RETURN(NetPlan paged, PagedPlan(*nets.train, plan.parameters, std::move(sent)));
+  nets.paged = std::make_unique<NetPlan>(std::move(paged));
+  nets.paged_accumulating = Accumulating(*nets.paged, plan.parameters);
   return absl::OkStatus();
 }
 
@@ -213,7 +222,15 @@ absl::StatusOr<ModelPlan> PlanNets(const Parsed<NetConfig>& net, const ModelOpti
   if (options.train) {
     ASSIGN_OR_RETURN(plan.train, planner.Plan(true, options.shape.global));
     plan.options.shape = plan.train->spec.shape;
-    RETURN_IF_ERROR(PlanOtherTraining(plan));
+    const int players = static_cast<int>(options.shape.players.size());
+    RETURN_IF_ERROR(CheckPlayers(net, plan.train->spec, {}));
+    for (int turn = 0; turn < players; ++turn) {
+      TrainingNets& nets = plan.turns.emplace_back();
+      ASSIGN_OR_RETURN(nets.train, planner.Plan(true, options.shape.global, turn));
+      RETURN_IF_ERROR(PlanOtherTraining(plan, nets));
+    }
+    RETURN_IF_ERROR(CheckPlayers(net, plan.train->spec, plan.turns));
+    if (players == 0) RETURN_IF_ERROR(PlanOtherTraining(plan, plan));
   }
   if (options.test_samples > 0) {
     ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, options.test_batch));
@@ -245,12 +262,17 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
                                       ReservedBytes(plan, /*paged=*/false)),
                         plan);
   }
-  if (plan.paged) {
-    plan.train = std::move(plan.paged);
-    plan.accumulating = std::move(plan.paged_accumulating);
-    for (auto& test : plan.test) {
-      ASSIGN_OR_RETURN(*test, PagedPlan(*test, plan.parameters, plan.train->sent));
-    }
+  const auto as_paged = [](TrainingNets& nets) {
+    if (nets.paged == nullptr) return;
+    nets.train = std::move(nets.paged);
+    nets.accumulating = std::move(nets.paged_accumulating);
+  };
+  as_paged(plan);
+  for (TrainingNets& nets : plan.turns) as_paged(nets);
+  for (auto& test : plan.test) {
+    const std::vector<int64_t>& sent = NetsOf(plan).front()->sent;
+    if (sent.empty()) break;
+    ASSIGN_OR_RETURN(*test, PagedPlan(*test, plan.parameters, sent));
   }
   absl::StatusOr<std::vector<PagingPlan>> pages = PlanPages(plan, options.capacity_bytes);
   if (!pages.ok()) return WithReserved(pages.status(), plan);
@@ -337,7 +359,7 @@ absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step
 size_t LeastCapacity(const ModelPlan& plan) {
   if (plan.options.pages.planner == PlannerKind::kNone) return plan.resident_bytes;
   size_t largest = 0;
-  for (const NetPlan* const net : PagedNets(plan)) {
+  for (const NetPlan* const net : NetsOf(plan, /*paged=*/true)) {
     largest = std::max(largest, LargestStepOf(*net, plan.options.pages.planner));
   }
   // GeePS's buffer may take more than all at once.
@@ -349,7 +371,7 @@ size_t LeastCapacity(const ModelPlan& plan) {
 absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t capacity_bytes,
                                                   bool train_alone) {
   const PlannerKind planner = plan.options.pages.planner;
-  const std::vector<NetPlan*> nets = PagedNets(plan);
+  const std::vector<NetPlan*> nets = NetsOf(plan, /*paged=*/true);
   const auto largest = [planner](const NetPlan* net) { return LargestStepOf(*net, planner); };
   PagingLimits limits = {.capacity_bytes = capacity_bytes,
                          .reserved_bytes = ReservedBytes(plan, /*paged=*/true),
@@ -392,104 +414,12 @@ absl::Status ModelPlan::OpenPages() {
 // Nets that have any there agree on where.
 size_t ModelPlan::disk_home_bytes() const { return Most(*this, &NetPlan::disk_home_bytes); }
 
-size_t ModelPlan::persistent_bytes() const {
-  size_t bytes = 0;
-  for (const TraceState& state : train->trace.trace.states) {
-    const bool own = state.view_of < 0 && state.arena == Arena::kDevice;
-    if (state.persistent && own) bytes += state.bytes;
-  }
-  return bytes;
-}
-
-size_t ModelPlan::parameter_bytes() const {
-  size_t bytes = 0;
-  for (const Parameter& parameter : parameters.all()) {
-    const bool written = parameter.spec.kind == StateKind::kBuffer;
-    if (!written) bytes += RoundUp(parameter.spec.size_bytes(), kPlanAlignment);
-  }
-  return bytes;
-}
-
 size_t ModelPlan::communication_bytes() const {
-  return train ? train->memory.communication_bytes : 0;
-}
-
-size_t ModelPlan::allreduce_bytes() const {
-  if (train == nullptr || options.device_allreduce.empty()) return 0;
-  size_t longest = 0;
-  for (size_t b = 0; b < train->order.buckets.size(); ++b) {
-    const TouchedTable* const table = TableOf(*train, static_cast<int>(b));
-    if (table != nullptr && table->sent_by_rows) continue;
-    longest = std::max(longest, static_cast<size_t>(train->order.buckets[b].elements) *
-                                    SizeOf(train->order.buckets[b].dtype));
-  }
-  return ProcessGroup::DeviceBytes(options.device_allreduce, longest, options.shape.ranks);
-}
-
-ServerBytes ModelPlan::server_bytes(bool paged) const {
-  const RunShape& shape = options.shape;
-  if (train == nullptr || !shape.server) return {};
-  const std::vector<TableSpec> tables = ServerTables(*train);
-  const auto of = [&](int rank) {
-    return BytesOfWholeTables(tables, shape.ranks, shape.server->dedicated, rank,
-                              shape.server->sync, !paged, shape.server->in_host_memory);
-  };
-  ServerBytes bytes = of(shape.rank);
-  if (shape.server->in_host_memory) {
-    bytes.pinned += slot_bytes() + master_bytes();
-    return bytes;
-  }
-  // And what owners' updates read (ServerSync), and their gate (ServerGate), which measures no
-  // more.
-  for (int rank = 0; rank < shape.ranks; ++rank) {
-    const ServerBytes its = of(rank);
-    const size_t dropped = static_cast<size_t>(its.chunks) * sizeof(int64_t);
-    bytes.device = std::max(bytes.device, its.device + dropped);
-  }
-  bytes.device += tables.size() * sizeof(UpdateScalars);
-  if (shape.server->sync != Sync::kBsp || !shape.gated()) return bytes;
-  size_t pieces = 0;
-  for (const TableSpec& table : tables) {
-    pieces += shape.MeasuredRanges(table.rows, table.dtype).size();
-  }
-  bytes.device += NormsBytes(train->pieces) + kSumSquaresScratchBytes +
-                  pieces * (sizeof(ElementRange) + (kSquareLanes + 1) * sizeof(double));
-  return bytes;
-}
-
-size_t ModelPlan::slot_bytes() const {
   size_t bytes = 0;
-  for (size_t b = 0; b < train->order.buckets.size(); ++b) {
-    bytes += train->slots.kinds() * train->slots.bytes(b);
-  }
+  ForEachTurn(*this, [&](const TrainingNets& nets) {
+    bytes = std::max(bytes, nets.train->memory.communication_bytes);
+  });
   return bytes;
-}
-
-size_t ModelPlan::master_bytes() const {
-  size_t bytes = 0;
-  for (size_t b = 0; b < train->order.buckets.size(); ++b) {
-    if (train->slots.has_master(b)) bytes += train->slots.bytes(b);
-  }
-  return bytes;
-}
-
-std::string ModelPlan::Fingerprint() const {
-  std::string text;
-  for (const Parameter& p : parameters.all()) {
-    absl::StrAppend(&text, p.name(), " ", std::string(DTypeName(p.spec.dtype)), " ",
-                    p.spec.size_bytes(), " ", p.spec.layout, "\n");
-  }
-  if (train) {
-    for (const GradientBucket& b : train->order.buckets) {
-      absl::StrAppend(&text, "bucket ", b.first, " ", b.last, "\n");
-    }
-    for (const TouchedTable& table : train->tables) {
-      if (!table.sent_by_rows) continue;
-      absl::StrAppend(&text, "rows of ", parameters.all()[table.parameter].name(), "\n");
-    }
-    text += DescribeCarried(train->spec);
-  }
-  return text;
 }
 
 }  // namespace gyre

@@ -47,9 +47,8 @@ struct ModelOptions {
   const Primitives* primitives = nullptr;  // outlives the model
 };
 
-struct ModelPlan {
-  ModelOptions options;
-  ParameterSet parameters;
+// What a step's iterations run.
+struct TrainingNets {
   std::unique_ptr<NetPlan> train;  // null if options.train is false
   // The training net of an iteration that only accumulates, with the same homes.  Null if there are
   // no such iterations.
@@ -57,14 +56,26 @@ struct ModelPlan {
   // Both for paging, where several ranks send buckets from the device.  Null if the nets page, or
   // if they would be the same.
   std::unique_ptr<NetPlan> paged, paged_accumulating;
+};
+
+// With players (RunShape) no iteration runs `train`, and it has no other nets.  It has the buckets
+// and the optimizer's state of all, which the nets of turns share.
+struct ModelPlan : TrainingNets {
+  ModelOptions options;
+  ParameterSet parameters;
+  std::vector<TrainingNets> turns;             // by player
   size_t resident_bytes = 0;                   // device memory with which nothing pages
   std::unique_ptr<PageFile> page_file;         // null: not made yet, or nothing is on disk
   std::vector<std::unique_ptr<NetPlan>> test;  // the full batch, then the remainder, if any
 
   // Makes page_file if a page is on disk.  Later calls do nothing.  Errors: PageFile::Create's.
   absl::Status OpenPages();
+  // The training net of a turn, or of all that trains.
+  const TrainingNets& nets_of(int turn) const {
+    return turns.empty() ? *this : turns[static_cast<size_t>(turn)];
+  }
   bool pages() const {
-    return train ? train->paging.has_value() : !test.empty() && test[0]->paging;
+    return train ? nets_of(0).train->paging.has_value() : !test.empty() && test[0]->paging;
   }
   size_t device_bytes() const;         // the device arena of all nets
   size_t page_bytes() const;           // pages in pinned host memory
@@ -137,9 +148,9 @@ std::vector<PrecisionBytes> BytesInEachPrecision(const Parsed<NetConfig>& net,
                                                  const ModelOptions& options,
                                                  const BytesOfSum& sum);
 
-// Whether Model::Load would succeed, by the plan alone.  `optimizer` may be null, or else is that of
-// step `step`.  It may lack the slots of parameters that train from this step.
-// Errors: those of CheckStored and CheckReadable, and Internal for a non-finite weight.
+// Whether Model::Load would succeed, by the plan alone.  `optimizer` may be null, or else is that
+// of step `step`.  It may lack the slots of parameters that train from this step. Errors: those of
+// CheckStored and CheckReadable, and Internal for a non-finite weight.
 absl::Status CheckLoad(const ModelPlan& plan, const TensorFile& weights,
                        const TensorFiles* optimizer, int64_t step = 0);
 // Whether Model::LoadCarried would succeed.  Errors: those of ReadRows.

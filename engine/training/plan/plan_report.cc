@@ -20,7 +20,7 @@ enum StateKindIndex : int { kPinned, kParameters, kOptimizer, kGradients, kActiv
 constexpr double kParts[] = {1, 0.7, 0.5, 0.35, 0.25, 0.13};
 
 PlanHistory HistoryOf(const ModelPlan& plan) {
-  const NetPlan& net = *plan.train;
+  const NetPlan& net = *plan.nets_of(0).train;
   const StateKinds kinds = KindsOf(net.trace);
   PlanHistory history =
       net.paging ? gyre::HistoryOf(net.trace.trace, kinds, *net.paging, plan.options.paging)
@@ -122,13 +122,14 @@ std::string DescribeMemory(const NetPlan& plan) {
 }
 
 std::string DescribePaging(const ModelPlan& plan) {
-  const NetPlan& net = *plan.train;
+  const NetPlan& net = *plan.nets_of(0).train;
   const PagingCosts& costs = plan.options.paging;
   const std::string accumulating =
-      plan.accumulating == nullptr ? ""
-                                   : absl::StrCat("an iteration that only adds to the gradients:\n",
-                                                  DescribeTimes(plan.accumulating->trace.trace,
-                                                                *plan.accumulating->paging, costs));
+      plan.nets_of(0).accumulating == nullptr
+          ? ""
+          : absl::StrCat("an iteration that only adds to the gradients:\n",
+                         DescribeTimes(plan.nets_of(0).accumulating->trace.trace,
+                                       *plan.nets_of(0).accumulating->paging, costs));
   return absl::StrFormat(
       "the net takes %s MiB, more than the device's memory of %s MiB\n%s%s%s"
       "  (steps' times as their FLOPs suggest, not measured)\n",
@@ -138,10 +139,11 @@ std::string DescribePaging(const ModelPlan& plan) {
 }
 
 std::string DescribeCapacities(const ModelPlan& plan) {
-  const NetPlan& net = *plan.train;
-  const double work = MeanOf(WorkSeconds(net.trace.trace),
-                             plan.accumulating ? WorkSeconds(plan.accumulating->trace.trace) : 0,
-                             plan.accumulating ? net.spec.shape.accumulate : 1);
+  const NetPlan& net = *plan.nets_of(0).train;
+  const double work = MeanOf(
+      WorkSeconds(net.trace.trace),
+      plan.nets_of(0).accumulating ? WorkSeconds(plan.nets_of(0).accumulating->trace.trace) : 0,
+      plan.nets_of(0).accumulating ? net.spec.shape.accumulate : 1);
   const size_t resident = plan.resident_bytes, least = LeastCapacity(plan);
   std::string text = absl::StrFormat(
       "what less memory would cost, by FLOPs, not measured:\n%9s %10s %13s %11s %9s %10s %10s\n",
@@ -160,8 +162,9 @@ std::string DescribeCapacities(const ModelPlan& plan) {
                         "\n");
         return;
       }
-      expected = ExpectIteration(paged->front(), plan.accumulating ? &paged->back() : nullptr,
-                                 net.spec.shape.accumulate);
+      expected =
+          ExpectIteration(paged->front(), plan.nets_of(0).accumulating ? &(*paged)[1] : nullptr,
+                          net.spec.shape.accumulate);
     }
     const double seconds = expected.seconds;
     const double samples = static_cast<double>(net.spec.shape.global);
@@ -181,14 +184,15 @@ std::string DescribeCapacities(const ModelPlan& plan) {
 std::string DrawPlan(const ModelPlan& plan, const std::string& net, bool page,
                      const std::string& below) {
   const PlanHistory history = HistoryOf(plan);
-  const double work = WorkSeconds(plan.train->trace.trace);
-  const std::string title = absl::StrFormat(
-      "%s, %s in %s: %.3f ms an iteration%s", net, Counted(plan.train->spec.shape.local, "sample"),
-      Size(plan.options.capacity_bytes), 1e3 * history.seconds,
-      plan.train->paging && history.seconds > 0
-          ? absl::StrFormat(", %.1f %% of the throughput with all in memory",
-                            100 * work / history.seconds)
-          : "");
+  const double work = WorkSeconds(plan.nets_of(0).train->trace.trace);
+  const std::string title =
+      absl::StrFormat("%s, %s in %s: %.3f ms an iteration%s", net,
+                      Counted(plan.nets_of(0).train->spec.shape.local, "sample"),
+                      Size(plan.options.capacity_bytes), 1e3 * history.seconds,
+                      plan.nets_of(0).train->paging && history.seconds > 0
+                          ? absl::StrFormat(", %.1f %% of the throughput with all in memory",
+                                            100 * work / history.seconds)
+                          : "");
   return page ? PlanPage(history, plan.options.capacity_bytes, title, below)
               : PlanPicture(history, plan.options.capacity_bytes, title);
 }
@@ -208,9 +212,10 @@ ExpectedIteration ExpectIteration(const PagingPlan& updating, const PagingPlan* 
 }
 
 ExpectedIteration ExpectIteration(const ModelPlan& plan) {
-  return ExpectIteration(*plan.train->paging,
-                         plan.accumulating ? &*plan.accumulating->paging : nullptr,
-                         plan.options.shape.accumulate);
+  return ExpectIteration(
+      *plan.nets_of(0).train->paging,
+      plan.nets_of(0).accumulating ? &*plan.nets_of(0).accumulating->paging : nullptr,
+      plan.options.shape.accumulate);
 }
 
 std::string DescribeRun(const ExpectedIteration& expected, const PagedIterations& measured,

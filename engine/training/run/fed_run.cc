@@ -46,6 +46,9 @@ absl::Status CheckFed(const Parsed<TrainerConfig>& trainer) {
     return refuse(config, "epochs",
                   "counts data that Gyre reads, and the program feeds the batches; write steps");
   }
+  if (config.players_size() > 0) {
+    return refuse(config, "players", "take turns in the train tool alone; leave them out");
+  }
   if (config.distributed().sync() != DistributedConfig::ALLREDUCE) {
     return refuse(config.distributed(), "sync",
                   "a program's ranks have no parameter server; leave it out");

@@ -20,10 +20,10 @@ void Add(std::span<const std::byte> before, const Tensor& now, Squares& sum) {
   }
 }
 
-std::set<std::string> TrainedNames(const ModelPlan& plan) {
+std::set<std::string> TrainedNames(const NetPlan& net, const ParameterSet& parameters) {
   std::set<std::string> names;
-  for (const BucketedGradient& gradient : plan.train->order.gradients) {
-    names.insert(CanonicalName(plan.parameters.all()[gradient.parameter], ""));
+  for (const BucketedGradient& gradient : net.order.gradients) {
+    names.insert(CanonicalName(parameters.all()[gradient.parameter], ""));
   }
   return names;
 }
@@ -32,7 +32,7 @@ std::set<std::string> TrainedNames(const ModelPlan& plan) {
 
 absl::Status NormLog::Remember(const Model& model, Stream& stream) {
   before_.clear();
-  const std::set<std::string> trained = TrainedNames(model.plan());
+  const std::set<std::string> trained = TrainedNames(*model.plan().train, model.plan().parameters);
   return model.EachValue(stream, [&](const NamedTensor& value) {
     if (model.plan().options.shape.rank != 0 || !trained.contains(value.name)) return;
     const auto* const bytes = static_cast<const std::byte*>(value.tensor.data);
@@ -40,20 +40,21 @@ absl::Status NormLog::Remember(const Model& model, Stream& stream) {
   });
 }
 
-absl::StatusOr<std::vector<LoggedNorms>> NormLog::Tell(const Model& model, Stream& stream,
+absl::StatusOr<std::vector<LoggedNorms>> NormLog::Tell(const Model& model, const NetPlan& net,
+                                                       Stream& stream,
                                                        std::span<const double> squares) {
+  const std::set<std::string> trained = TrainedNames(net, model.plan().parameters);
   std::map<std::string, Squares> sums;
   std::map<std::string, size_t> slices;  // met so far
   RETURN_IF_ERROR(model.EachValue(stream, [&](const NamedTensor& value) {
     const auto found = before_.find(value.name);
-    if (found == before_.end()) return;
+    if (found == before_.end() || !trained.contains(value.name)) return;
     const std::vector<std::byte>& before = found->second[slices[value.name]++];
     // In files all are of F32 or F64.
     VisitReal(value.tensor.dtype,
               [&]<typename T>() { Add<T>(before, value.tensor, sums[value.name]); });
   }));
   before_.clear();
-  const NetPlan& net = *model.plan().train;
   for (size_t g = 0; g < net.order.gradients.size() && !squares.empty(); ++g) {
     const std::string name =
         CanonicalName(model.plan().parameters.all()[net.order.gradients[g].parameter], "");

@@ -19,8 +19,9 @@ class NormLog {
   absl::Status Remember(const Model& model, Stream& stream);
   // After the step: the norms, by name, or none but on rank 0.  `squares` are of gradients, by
   // piece (ParameterPieces), or empty where no rank knows them.
-  absl::StatusOr<std::vector<LoggedNorms>> Tell(const Model& model, Stream& stream,
-                                                std::span<const double> squares);
+  // `net` is the one that ran.
+  absl::StatusOr<std::vector<LoggedNorms>> Tell(const Model& model, const NetPlan& net,
+                                                Stream& stream, std::span<const double> squares);
 
  private:
   std::map<std::string, std::vector<std::vector<std::byte>>> before_;  // of slices, in order

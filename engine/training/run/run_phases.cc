@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/data/files/atomic_file.h"
+#include "engine/runtime/count_text.h"
 #include "engine/training/plan/planning.h"
 #include "engine/training/run/run_plan.h"
 #include "memory/report/paging_text.h"
@@ -119,6 +120,15 @@ std::string RunPlan::DescribeFrozen() const {
   const auto next = others_.upper_bound(nets.options.shape.first_step());
   if (next == others_.end()) return "";
   return absl::StrFormat("%d parameters train until step %d\n", TrainedElements(nets), next->first);
+}
+
+// Likewise, about whose turns steps are.
+std::string RunPlan::DescribePlayers() const {
+  std::vector<std::string> players;
+  for (const PlayerConfig& player : config.players()) {
+    players.push_back(absl::StrCat(player.name(), ", ", Counted(player.steps(), "step")));
+  }
+  return players.empty() ? "" : absl::StrCat("in turn: ", absl::StrJoin(players, "; "), "\n");
 }
 
 void RunPlan::WarnOfLatePhases(const Parsed<NetConfig>& net) {

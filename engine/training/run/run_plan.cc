@@ -352,7 +352,7 @@ PlanSummary RunPlan::Summary(const Parsed<NetConfig>& net, const RunStart& start
   }
   if (nets.pages()) {
     plan.paged_seconds = ExpectIteration(nets).seconds;
-    plan.resident_seconds = WorkSeconds(nets.train->trace.trace);
+    plan.resident_seconds = WorkSeconds(nets.nets_of(0).train->trace.trace);
   }
   plan.warnings.insert(plan.warnings.end(), start.warnings.begin(), start.warnings.end());
   for (const std::string& note : {gyre::DescribeStart(start), batch_text}) {
@@ -362,9 +362,16 @@ PlanSummary RunPlan::Summary(const Parsed<NetConfig>& net, const RunStart& start
 }
 
 std::string RunPlan::DescribeDetails(const PlanSummary& plan) const {
+  std::string programs;
+  for (int player = 0; player < std::max<int>(nets.turns.size(), 1); ++player) {
+    const NetPlan& net = *nets.nets_of(player).train;
+    if (!nets.turns.empty()) {
+      absl::StrAppend(&programs, "a step of player ", config.players(player).name(), "\n");
+    }
+    absl::StrAppend(&programs, DescribeProgram(net), DescribeMemory(net));
+  }
   return absl::StrCat(
-      DescribeProgram(*nets.train), DescribeMemory(*nets.train),
-      nets.pages() ? DescribePaging(nets) : "",
+      programs, nets.pages() ? DescribePaging(nets) : "",
       nets.options.pages.planner == PlannerKind::kNone ? "" : DescribeCapacities(nets),
       PrecisionsText(plan));
 }
@@ -385,7 +392,7 @@ std::string RunPlan::DescribeStart(const Parsed<NetConfig>& net) const {
   return absl::StrCat(Wrapped("training ", how), "\n", Counted(parameters, "parameter"), "; ",
                       Counted(TrainSamplesOf(config, *data.train), "sample"), ", ",
                       SamplesAStep(config), " a step, ", Counted(length.total_steps(), "step"),
-                      "\n", DescribeFrozen());
+                      "\n", DescribeFrozen(), DescribePlayers());
 }
 
 }  // namespace gyre

@@ -79,6 +79,7 @@ struct RunPlan {
                                   const std::string& what) const;
   std::string DescribeSync() const;
   std::string DescribeFrozen() const;
+  std::string DescribePlayers() const;
   absl::Status CheckServer(const ModelPlan& nets_of_phase) const;
   // Also adds to the warnings.
   absl::Status CheckSequences(const Parsed<NetConfig>& net);

@@ -14,9 +14,6 @@
 namespace gyre {
 namespace {
 
-// Of ranks that have no closer bound: within so many steps all hear that one is asked to stop.
-constexpr size_t kMostStepsApart = 16;
-
 // Samples of an epoch, or of a run that is shorter, whose faults this rank counts.  Without steps
 // together they are its own: at least those of its whole batches.
 int64_t CountedSamples(const RunLength& length, const RunShape& shape) {
@@ -110,51 +107,6 @@ absl::StatusOr<std::string> Trainer::Run() {
   return model_->Sha256OfWeights(*stream_);
 }
 
-absl::Status Trainer::CreateModel() {
-  ASSIGN_OR_RETURN(stream_, device_.NewStream());
-  ASSIGN_OR_RETURN(model_,
-                   Model::Create(std::move(plan_->nets), device_, *stream_, &communication_));
-  RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
-  if (const auto& server = model_->plan().options.shape.server) {
-    const auto staleness = static_cast<size_t>(server->staleness);
-    reports_left_ =
-        server->sync == Sync::kAsync ? kMostStepsApart : std::min(staleness, kMostStepsApart);
-  }
-  return CreateStep(state_->loss_scale);
-}
-
-absl::Status Trainer::CreateStep(const std::optional<LossScaleState>& loss_scale) {
-  const auto learning_rate = [this](int64_t step) { return LearningRate(step); };
-  ASSIGN_OR_RETURN(training_step_,
-                   TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_,
-                                        /*replay=*/true, learning_rate));
-  training_step_->SetGroups(state_->skipped_before);
-  return loss_scale ? training_step_->SetLossScale(*loss_scale) : absl::OkStatus();
-}
-
-absl::Status Trainer::EnterPhase() {
-  RETURN_IF_ERROR(FinishAll());
-  if (stop_at_ >= 0) {  // of which all ranks know by now
-    stop_at_ = state_->step();
-    return absl::OkStatus();
-  }
-  RETURN_IF_ERROR(Save());
-  RETURN_IF_ERROR(training_step_->Stop());
-  RETURN_IF_ERROR(state_->FinishSaving());
-  RETURN_IF_ERROR(ReportPaging());
-  paged_ = {};
-  since_.reset();
-  finished_ = updates_ = 0;
-  reported_ = false;
-  training_step_.reset();
-  model_.reset();  // first, for there may not be room for both
-  RETURN_IF_ERROR(communication_.Unshare());
-  RETURN_IF_ERROR(plan_->UsePhase(state_->step()));
-  state_->Say(Wrapped("", plan_->DescribePhase()));
-  RETURN_IF_ERROR(state_->FindSaved(plan_->nets));
-  return CreateModel();
-}
-
 double Trainer::LearningRate(int64_t step) const {
   return plan_->length.LearningRate(step, model_->plan().options.shape.workers());
 }
@@ -199,6 +151,7 @@ absl::Status Trainer::Loop() {
 }
 
 absl::Status Trainer::RunStep() {
+  RETURN_IF_ERROR(TakeTurn());
   const auto began = std::chrono::steady_clock::now();
   const int64_t batches = model_->plan().options.shape.accumulate, step = state_->step();
   for (int64_t b = 0; b < batches; ++b) {
@@ -279,7 +232,7 @@ absl::Status Trainer::StartIteration(InFlight iteration) {
   const Batch& batch = in_flight_.back().batch;
   // The first may set libraries up.
   const bool timed = learning_rate && ++updates_ == 2 && model_->plan().pages() &&
-                     communication_.size() == 1 &&
+                     model_->turns() == 1 && communication_.size() == 1 &&
                      model_->plan().options.pages.planner == PlannerKind::kAuto;
   absl::StatusOr<std::vector<double>> seconds = std::vector<double>();
   if (timed) {
@@ -317,7 +270,7 @@ absl::Status Trainer::PlanPagesAnew(std::span<const double> step_seconds) {
 void Trainer::Time() {
   constexpr int64_t kSettingUp = 4;
   const Pager* const pager = model_->train_pager();
-  if (pager == nullptr) return;
+  if (pager == nullptr || model_->turns() > 1) return;
   const auto now = std::chrono::steady_clock::now();
   const Pager* const other = model_->train_pager(/*updates=*/false);
   const double stalled = pager->stalled_seconds() + (other == pager ? 0 : other->stalled_seconds());
@@ -390,7 +343,8 @@ absl::Status Trainer::FirstError(const absl::Status& status) {
 
 void Trainer::SubmitReport(const InFlight& last) {
   Report& report = reports_.emplace_back();
-  report.metrics = static_cast<size_t>(model_->train().metrics().elements());
+  report.player = TurnAt(last.step - 1);
+  report.metrics = static_cast<size_t>(model_->turn(report.player).net().metrics().elements());
   report.sums = std::exchange(metrics_, {});
   report.sums.resize(report.metrics);  // zeros, of a rank that serves
   report.sums.push_back(asked_to_stop_ != nullptr && asked_to_stop_->load() ? 1 : 0);
@@ -421,7 +375,7 @@ absl::Status Trainer::CollectReports(size_t left) {
 }
 
 absl::Status Trainer::Take(const Report& report) {
-  std::vector<Metric> metrics = MetricsOf(model_->train().plan().spec);
+  std::vector<Metric> metrics = MetricsOf(model_->turn(report.player).net().plan().spec);
   AddSums(report.sums.data(), metrics);
   const std::span asked = std::span(report.sums).subspan(report.metrics);
   // When every rank has taken it: one that trains by one batch a step does so with that step under
@@ -477,14 +431,6 @@ absl::Status Trainer::Test() {
         absl::StrFormat("step %d: test %s; training goes on", state_->step(), status.message()));
   }
   return log ? log->Test(state_->step(), *metrics) : absl::OkStatus();
-}
-
-absl::Status Trainer::LogNorms() {
-  RETURN_IF_ERROR(FinishAll());
-  ASSIGN_OR_RETURN(const std::vector<double> squares, training_step_->GradientSquares());
-  ASSIGN_OR_RETURN(const std::vector<LoggedNorms> norms, norms_.Tell(*model_, *stream_, squares));
-  MetricsLog* const log = state_->log();
-  return log ? log->Norms(state_->step(), norms) : absl::OkStatus();
 }
 
 absl::Status Trainer::Save() {

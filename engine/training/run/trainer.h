@@ -59,6 +59,7 @@ class Trainer {
     // {sum, count} of each metric, numbers of ranks asked to stop, asked to save, and skipping the
     // step, then RunState's numbers.
     std::vector<double> sums;
+    int player = 0;
     size_t metrics = 0;  // numbers of the metrics
     ProcessGroup::Ticket ticket = 0;
     double learning_rate = 0, waited = 0;
@@ -71,6 +72,10 @@ class Trainer {
   absl::Status CreateModel();
   // Begins a step's work anew with the state's or this loss scale.
   absl::Status CreateStep(const std::optional<LossScaleState>& loss_scale);
+  // The player whose turn a step is.
+  int TurnAt(int64_t step) const;
+  // Goes on with the nets of the next step's player, once the last one's steps are finished.
+  absl::Status TakeTurn();
   // Goes on with the nets of the next phase as a run does that stops here and resumes.
   absl::Status EnterPhase();
   double LearningRate(int64_t step) const;
@@ -116,8 +121,9 @@ class Trainer {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;  // of the phase
   std::unique_ptr<BatchLoader> loader_;
-  std::unique_ptr<TrainingStep> training_step_;  // after the members that its steps touch
-  std::optional<RunState> state_;                // after the model, which it may be saving
+  std::vector<std::unique_ptr<TrainingStep>> training_steps_;  // by player, of the members above
+  TrainingStep* training_step_ = nullptr;                      // of the last step's player
+  std::optional<RunState> state_;  // after the model, which it may be saving
 
   const std::atomic<bool>* asked_to_stop_ = nullptr;
   std::atomic<bool>* asked_to_save_ = nullptr;

@@ -20,13 +20,18 @@ std::string Short(const std::vector<std::string>& names) {
 // A sum over ranks, or its two halves about the update of a shard.
 class CollectiveExchange final : public BucketExchange {
  public:
-  static absl::StatusOr<std::unique_ptr<BucketExchange>> Create(const Model& model, Device& device,
-                                                                Stream& compute,
+  static absl::StatusOr<std::unique_ptr<BucketExchange>> Create(const Model& model,
+                                                                const Model::TurnNets& turn,
+                                                                Device& device, Stream& compute,
                                                                 ProcessGroup& communication,
                                                                 TakeIn take_in) {
-    const Net& net = model.train();
+    const Net& net = turn.net();
     std::vector<GradientSync::SyncedBucket> buckets;
     for (int b = 0; b < static_cast<int>(net.plan().order.buckets.size()); ++b) {
+      if (!net.plan().order.buckets[b].trains()) {
+        buckets.push_back({.gradients = {nullptr, Shape({0}), net.plan().order.buckets[b].dtype}});
+        continue;
+      }
       const TouchedTable* const table = TableOf(net.plan(), b);
       buckets.push_back({.gradients = net.bucket(b, net.plan().trace.buckets[b].leaves),
                          .summed = net.sent(b) ? net.summed(b) : Tensor{},
@@ -40,13 +45,15 @@ class CollectiveExchange final : public BucketExchange {
                                               ? GradientSync::Halves::kNone
                                           : model.one_copy() ? GradientSync::Halves::kOneCopy
                                                              : GradientSync::Halves::kGather));
-    return std::make_unique<CollectiveExchange>(model, compute, communication, std::move(sync),
-                                                std::move(take_in));
+    return std::make_unique<CollectiveExchange>(model, turn, compute, communication,
+                                                std::move(sync), std::move(take_in));
   }
 
-  CollectiveExchange(const Model& model, Stream& compute, ProcessGroup& communication,
-                     std::unique_ptr<GradientSync> sync, TakeIn take_in)
+  CollectiveExchange(const Model& model, const Model::TurnNets& turn, Stream& compute,
+                     ProcessGroup& communication, std::unique_ptr<GradientSync> sync,
+                     TakeIn take_in)
       : model_(model),
+        turn_(turn),
         compute_(compute),
         communication_(communication),
         sync_(std::move(sync)),
@@ -82,15 +89,14 @@ class CollectiveExchange final : public BucketExchange {
 
   absl::Status Receive(int bucket) override {
     ASSIGN_OR_RETURN(const double squares, sync_->Finish(bucket, compute_));
-    RETURN_IF_ERROR(
-        sync_->Bring(bucket, /*gathered=*/true, model_.train().summed(bucket), compute_));
+    RETURN_IF_ERROR(sync_->Bring(bucket, /*gathered=*/true, turn_.net().summed(bucket), compute_));
     return take_in_(bucket, squares);
   }
 
   absl::Status AddNorms() override { return sync_->AddSumsOfShards(); }
   absl::Status UploadNorms() override { return sync_->UploadSums(compute_); }
   absl::Status AddChanges() override {
-    const Net& net = model_.train();
+    const Net& net = turn_.net();
     const NetPlan& plan = net.plan();
     const Tensor device{net.norms(), Shape({2 * plan.pieces.count}), DType::kF64};
     const size_t count = plan.pieces.count;
@@ -116,11 +122,12 @@ class CollectiveExchange final : public BucketExchange {
   }
 
   ElementRange updated(int bucket) const override {
-    return UpdatedShard(model_.train().plan(), bucket);
+    return UpdatedShard(turn_.net().plan(), bucket);
   }
 
  private:
   const Model& model_;
+  const Model::TurnNets& turn_;
   Stream& compute_;
   ProcessGroup& communication_;
   const std::unique_ptr<GradientSync> sync_;
@@ -131,14 +138,15 @@ class CollectiveExchange final : public BucketExchange {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BucketExchange>> NewExchange(
-    const Model& model, const Optimizer& optimizer, RateOfStep learning_rate, Device& device,
-    Stream& compute, ProcessGroup& communication, TakeIn take_in) {
+    const Model& model, int player, const Optimizer& optimizer, RateOfStep learning_rate,
+    Device& device, Stream& compute, ProcessGroup& communication, TakeIn take_in) {
   if (model.plan().options.shape.server) {
     return ServerSync::Create(model, optimizer, std::move(learning_rate), device, compute,
                               communication, std::move(take_in));
   }
   if (communication.size() == 1) return std::make_unique<BucketExchange>();
-  return CollectiveExchange::Create(model, device, compute, communication, std::move(take_in));
+  return CollectiveExchange::Create(model, model.turn(player), device, compute, communication,
+                                    std::move(take_in));
 }
 
 }  // namespace gyre

@@ -69,10 +69,10 @@ using TakeIn = std::function<absl::Status(int bucket, double squares)>;
 // The learning rate of a step.  Only a server's owners use it, as another rank may be ahead.
 using RateOfStep = std::function<double(int64_t step)>;
 
-// The exchange of the model's shape.  All arguments outlive the result.
+// The exchange of the model's shape, for a player's steps.  All arguments outlive the result.
 // Errors: those of allocation.
 absl::StatusOr<std::unique_ptr<BucketExchange>> NewExchange(
-    const Model& model, const Optimizer& optimizer, RateOfStep learning_rate, Device& device,
-    Stream& compute, ProcessGroup& communication, TakeIn take_in);
+    const Model& model, int player, const Optimizer& optimizer, RateOfStep learning_rate,
+    Device& device, Stream& compute, ProcessGroup& communication, TakeIn take_in);
 
 }  // namespace gyre

@@ -1,6 +1,7 @@
 #include "engine/training/step/gradient_sync.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "engine/training/net/plan/gradient_order.h"
@@ -29,6 +30,7 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
     return Buffer::Allocate(device, MemoryKind::kPinnedHost, size);
   };
   ASSIGN_OR_RETURN(sync->host_sums_, allocate(sums.bytes()));
+  std::memset(sync->host_sums_.data(), 0, sums.bytes());  // of buckets that do not train
   const bool some_leave = std::ranges::any_of(
       buckets, [](const SyncedBucket& bucket) { return bucket.summed.data != nullptr; });
   const bool direct =

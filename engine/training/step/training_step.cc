@@ -15,8 +15,8 @@ namespace gyre {
 
 absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     const Model& model, const Optimizer& optimizer, Device& device, Stream& stream,
-    ProcessGroup& communication, bool replay, const RateOfStep& learning_rate) {
-  const Net& net = model.train();
+    ProcessGroup& communication, bool replay, const RateOfStep& learning_rate, int player) {
+  const Net& net = model.turn(player).net();
   GYRE_CHECK(optimizer.scales_by_norms() == net.plan().spec.shape.scales_by_norms);
   const LossScale& loss_scale = net.plan().spec.shape.loss_scale;
   const UpdateGate gate = {.clip_norm = net.plan().spec.shape.clip_norm,
@@ -24,11 +24,11 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
                            .growth_interval = loss_scale.growth_interval,
                            .shares = static_cast<double>(net.plan().spec.shape.shares())};
   ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
-  std::unique_ptr<TrainingStep> step(
-      new TrainingStep(model, optimizer, gate, device, stream, communication, std::move(upload)));
+  std::unique_ptr<TrainingStep> step(new TrainingStep(model, player, optimizer, gate, device,
+                                                      stream, communication, std::move(upload)));
   ASSIGN_OR_RETURN(step->exchange_,
-                   NewExchange(model, optimizer, learning_rate, device, stream, communication,
-                               [self = step.get()](int bucket, double squares) {
+                   NewExchange(model, player, optimizer, learning_rate, device, stream,
+                               communication, [self = step.get()](int bucket, double squares) {
                                  return self->TakeIn(bucket, squares);
                                }));
   RETURN_IF_ERROR(step->SetLossScale({.scale = loss_scale.initial}));
@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     const auto iteration = [&](bool update) {
       return graph([self, index, update](const Between& between) {
         return self->Enqueue(index, update, between,
-                             EnterSteps(self->model_.train_pager(update), self->stream_, between));
+                             EnterSteps(self->turn_.pager(update), self->stream_, between));
       });
     };
     lane.accumulate = iteration(false);
@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     for (int b = 0; !on_arrival.empty() && b < buckets; ++b) {
       lane.arrivals.push_back(graph([self, index, b, &on_arrival](const Between& between) {
         for (const InstructionKind kind : on_arrival) {
-          RETURN_IF_ERROR(self->Do(index, self->model_.train(), Net::kHome, {kind, b}, between));
+          RETURN_IF_ERROR(self->Do(index, self->turn_.net(), Net::kHome, {kind, b}, between));
         }
         return absl::OkStatus();
       }));
@@ -98,12 +98,12 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
 
 absl::StatusOr<std::vector<double>> TrainingStep::StartTimed(const Batch& batch, int64_t step,
                                                              double learning_rate) {
-  const Net& net = model_.train();
+  const Net& net = turn_.net();
   std::vector<double> at_positions(net.plan().paging->order.size());
   RETURN_IF_ERROR(Start(batch, step, learning_rate, [&](StepLane&) {
     const StepGraph::Between at_once = [](const StepGraph::Action& action) { return action(); };
     return Enqueue(next_, /*update=*/true, at_once,
-                   TimeSteps(*model_.train_pager(), stream_, at_positions));
+                   TimeSteps(*turn_.pager(), stream_, at_positions));
   }));
   std::vector<double> seconds(net.plan().trace.trace.steps.size());
   for (size_t s = 0; s < seconds.size(); ++s) {
@@ -113,7 +113,7 @@ absl::StatusOr<std::vector<double>> TrainingStep::StartTimed(const Batch& batch,
 }
 
 absl::Status TrainingStep::StartServing() {
-  for (const Instruction& instruction : model_.train().plan().trace.program) {
+  for (const Instruction& instruction : turn_.net().plan().trace.program) {
     if (instruction.kind == InstructionKind::kAddNorms) RETURN_IF_ERROR(exchange_->AddNorms());
     if (instruction.kind == InstructionKind::kClock) RETURN_IF_ERROR(exchange_->Clock());
     diverged_ = exchange_->bad_bucket() >= 0;
@@ -136,18 +136,19 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
                      .gradient_scale = 1 / loss_scale,
                      .groups = groups_,
                      .logs_norms = model_.plan().options.shape.LogsNorms(step + 1)};
-  optimizer_.Prepare(number, updates_[next_]);
+  optimizer_.Prepare(static_cast<uint64_t>(model_.plan().options.shape.StepOfPlayer(step)),
+                     updates_[next_]);
   lane.buffer.Set({number, static_cast<uint64_t>(batch.first_position)}, updates_, loss_scale,
                   /*first_batch=*/batch_ == 0);
   lane.updating = learning_rate.has_value();
   lane.bad_bucket.reset();
   lane.batch = batch;
-  if (Pager* const next = model_.train_pager(lane.updating); next != pager_) {
+  if (Pager* const next = turn_.pager(lane.updating); next != pager_) {
     RETURN_IF_ERROR(pager_->HandOver(*next, stream_));
     pager_ = next;
   }
   RETURN_IF_ERROR(upload_.Start(next_, batch, stream_));
-  const Net& net = model_.train();
+  const Net& net = turn_.net();
   RETURN_IF_ERROR(net.CopyCarried(stream_, batch_, /*home=*/false));
   RETURN_IF_ERROR(enqueue(lane));
   RETURN_IF_ERROR(net.CopyCarried(stream_, batch_, /*home=*/true));
@@ -179,7 +180,7 @@ absl::StatusOr<Tensor> TrainingStep::Finish() {
 // Enqueues all of an iteration that is the same each time.
 absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Between& between,
                                    const Net::Enter& enter) {
-  const Net& net = model_.train(update);
+  const Net& net = turn_.net(update);
   const TimelineLabel label("step");
   const auto sum = [&](Stream&, absl::string_view label, Tensor statistic) {
     if (communication_.size() == 1) return absl::OkStatus();
@@ -202,6 +203,7 @@ absl::Status TrainingStep::Do(int lane, const Net& net, int step, const Instruct
   switch (instruction.kind) {
     case InstructionKind::kUpload:
       RETURN_IF_ERROR(buffer.Upload(stream_));
+      if (model_.turns() > 1) RETURN_IF_ERROR(Fill(stream_, 0, sums));  // of others' buckets
       return upload_.Deliver(lane, stream_, net);
     case InstructionKind::kAwait:
       return between([this, b] { return exchange_->Await(b); });
@@ -261,17 +263,17 @@ absl::Status TrainingStep::Measure(const Net& net, int step, int bucket) {
 absl::Status TrainingStep::Update(int lane, int step, const Instruction& instruction,
                                   const StepGraph::Between& between) {
   const auto [kind, bucket, tile] = instruction;
-  const Net& net = model_.train();
+  const Net& net = turn_.net();
   if (tile >= net.tiles(bucket)) return absl::OkStatus();  // nothing pages: the first did all
   if (!net.OnHost(step)) return UpdateTile(lane, step, instruction);
   return between([this, lane, step, bucket, tile, position = net.At(step)] {
     const TimelineLabel label("update");
-    return model_.train_pager()->RunOnHost(position, HostUpdate(lane, step, bucket, tile));
+    return turn_.pager()->RunOnHost(position, HostUpdate(lane, step, bucket, tile));
   });
 }
 
 absl::Status TrainingStep::Gather(int step, int bucket, const StepGraph::Between& between) {
-  const Net& net = model_.train();
+  const Net& net = turn_.net();
   if (!model_.one_copy()) {
     RETURN_IF_ERROR(
         CopyValues(net, bucket, UpdatedShard(net.plan(), bucket), step, /*to_parameters=*/false));
@@ -286,7 +288,7 @@ absl::Status TrainingStep::TakeIn(int bucket, double squares) {
 }
 
 BucketViews TrainingStep::ViewsOf(int step, int bucket, int tile) const {
-  const Net& net = model_.train();
+  const Net& net = turn_.net();
   const NetPlan& plan = net.plan();
   const ParameterSet& parameters = model_.plan().parameters;
   const ElementRange own = UpdatedShard(plan, bucket), of_own = net.tile(bucket, tile);
@@ -314,7 +316,7 @@ BucketViews TrainingStep::ViewsOf(int step, int bucket, int tile) const {
 absl::Status TrainingStep::UpdateTile(int lane, int step, const Instruction& instruction) {
   const TimelineLabel label("update");
   const auto [kind, bucket, tile] = instruction;
-  const Net& net = model_.train();
+  const Net& net = turn_.net();
   RETURN_IF_ERROR(exchange_->Bring(bucket, net.summed(bucket, step)));
   const BucketViews all = ViewsOf(step, bucket, tile);
   const UpdateScalars* const scalars = &net.step_scalars()->updates[lane];
@@ -329,11 +331,11 @@ absl::Status TrainingStep::UpdateTile(int lane, int step, const Instruction& ins
 }
 
 absl::StatusOr<std::vector<double>> TrainingStep::GradientSquares() {
-  const NetPlan& plan = model_.train().plan();
+  const NetPlan& plan = turn_.net().plan();
   const RunShape& shape = plan.spec.shape;
   std::vector<double> measured(plan.pieces.count), squares(plan.pieces.count);
   if (!shape.LogsGradients()) return squares;
-  RETURN_IF_ERROR(stream_.Copy(measured.data(), LoggedSquares(plan.pieces, model_.train().norms()),
+  RETURN_IF_ERROR(stream_.Copy(measured.data(), LoggedSquares(plan.pieces, turn_.net().norms()),
                                measured.size() * sizeof(double)));
   RETURN_IF_ERROR(stream_.Synchronize());
   // Each worker tells an equal part, which it has in any case.  Others' are zeros.
@@ -376,8 +378,9 @@ absl::Status TrainingStep::CopyValues(const Net& net, int bucket, ElementRange r
 
 absl::Status TrainingStep::TakeValues(int bucket) {
   if (model_.one_copy()) return absl::OkStatus();
-  const bool in_update = model_.train().plan().trace.buckets[bucket].values >= 0;
-  const Net& net = in_update ? model_.train() : model_.taking();
+  const bool in_update = turn_.net().plan().trace.buckets[bucket].values >= 0;
+  const Net& net =
+      in_update ? turn_.net() : turn_.net(model_.plan().options.shape.takes(/*updates=*/true));
   const int step = net.plan().trace.buckets[bucket].values;
   const ElementRange own = exchange_->updated(bucket);
   RETURN_IF_ERROR(CopyValues(net, bucket, {0, own.begin}, step, /*to_parameters=*/true));
@@ -387,8 +390,7 @@ absl::Status TrainingStep::TakeValues(int bucket) {
 
 absl::Status TrainingStep::NotFinite(int64_t bucket) const {
   const std::string names = absl::StrJoin(
-      NamesIn(model_.train().plan().order, model_.plan().parameters, static_cast<int>(bucket)),
-      ", ");
+      NamesIn(turn_.net().plan().order, model_.plan().parameters, static_cast<int>(bucket)), ", ");
   // Squares of F32 do not overflow the double that adds them.
   const bool may_be_large = model_.plan().options.shape.compute == DType::kF64;
   const bool scaled = !gate_.loss_scale && model_.plan().options.shape.loss_scale.initial > 1;

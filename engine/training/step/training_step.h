@@ -38,9 +38,11 @@ class TrainingStep {
  public:
   // Without `replay` each iteration is enqueued anew.  Only a parameter server uses
   // `learning_rate`.  All arguments outlive the result.  Errors: those of allocation.
+  // `player`: of steps in its turn.
   static absl::StatusOr<std::unique_ptr<TrainingStep>> Create(
       const Model& model, const Optimizer& optimizer, Device& device, Stream& stream,
-      ProcessGroup& communication, bool replay = true, const RateOfStep& learning_rate = nullptr);
+      ProcessGroup& communication, bool replay = true, const RateOfStep& learning_rate = nullptr,
+      int player = 0);
   ~TrainingStep() { (void)stream_.Synchronize(); }  // steps in flight touch its memory
 
   // Sets a dynamic loss scale where a run resumes.  Precondition: nothing is in flight.
@@ -102,9 +104,10 @@ class TrainingStep {
     Batch batch = {};
   };
 
-  TrainingStep(const Model& model, const Optimizer& optimizer, const UpdateGate& gate,
+  TrainingStep(const Model& model, int player, const Optimizer& optimizer, const UpdateGate& gate,
                Device& device, Stream& stream, ProcessGroup& communication, InputUpload upload)
       : model_(model),
+        turn_(model.turn(player)),
         optimizer_(optimizer),
         gate_(gate),
         stream_(stream),
@@ -112,7 +115,7 @@ class TrainingStep {
         communication_(communication),
         sum_statistic_(StatisticSummer(device, communication)),
         upload_(std::move(upload)),
-        pager_(model.train_pager()) {}
+        pager_(turn_.pager()) {}
 
   bool gates_alone() const { return model_.plan().options.shape.gates_alone(); }
   absl::Status Start(const Batch& batch, int64_t step, std::optional<double> learning_rate,
@@ -138,6 +141,7 @@ class TrainingStep {
   absl::Status NotFinite(int64_t bucket) const;
 
   const Model& model_;
+  const Model::TurnNets& turn_;
   const Optimizer& optimizer_;
   const UpdateGate gate_;
   Stream& stream_;

@@ -9,6 +9,9 @@
 
 namespace gyre {
 
+// Removes the layers on which no loss of the shape's turn depends.
+void KeepTurn(const RunShape& shape, NetGraph& graph);
+
 // An activation that a layer may apply to its output for the next layer.
 struct OutputActivation {
   Activation kind = Activation::kNone;

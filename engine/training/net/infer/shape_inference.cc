@@ -16,6 +16,9 @@
 namespace gyre {
 namespace {
 
+// Below each trainable_from.
+constexpr int64_t kNeverTrains = -1;
+
 class Inference {
  public:
   Inference(const Parsed<NetConfig>& config, const InferNetOptions& options,
@@ -32,6 +35,7 @@ class Inference {
     net_.shape = options_.shape;
     RETURN_IF_ERROR(AddInputs());
     ASSIGN_OR_RETURN(NetGraph graph, Graph());
+    if (options_.shape.turn >= 0) KeepTurn(options_.shape, graph);
     std::vector<OutputActivation> activations = FuseActivations(graph);
     for (const Node& node : graph.nodes) {
       // A reader of another precision reads a conversion, not this value.
@@ -127,12 +131,19 @@ class Inference {
                            .needs_gradient = needs_gradient,
                            .same_parameters_as = FirstSpec(node.config->name()),
                            .global_batch = options_.shape.global,
-                           .first_step = options_.shape.first_step(),
+                           .first_step = FirstStepOf(*node.config),
                            .random_key = RandomKey(options_.shape.seed, node.config->name()),
                            .output_activation = activation.kind,
                            .output_max = activation.max,
                            .primitives = options_.primitives}));
     return absl::OkStatus();
+  }
+
+  // In a turn the other players' layers are frozen, as those that train later.
+  int64_t FirstStepOf(const LayerConfig& layer) const {
+    const int turn = options_.shape.turn;
+    const bool trains = turn < 0 || options_.shape.PlayerOf(layer.name()) == turn;
+    return trains ? options_.shape.first_step() : kNeverTrains;
   }
 
   // The value in `dtype`, which is itself or the output of a conversion.

@@ -17,7 +17,7 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
     const NetNode& node = net.nodes[n];
     for (size_t s = 0; s < node.parameters.size(); ++s) {
       const int p = node.parameters[s];
-      if (p < 0 || users[p].first != n || !parameters.all()[p].trained()) continue;
+      if (p < 0 || users[p].first != n || !node.spec.states[s].trained()) continue;
       order.gradients.push_back({.parameter = p, .node = n, .slice = LastSlice(node.spec, s)});
       bytes.push_back(parameters.all()[p].spec.size_bytes());
     }
@@ -25,13 +25,17 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
   const auto dtype_of = [&](size_t g) {
     return parameters.all()[order.gradients[g].parameter].spec.dtype;
   };
+  const auto player_of = [&](size_t g) {
+    const NetNode& node = net.nodes[order.gradients[g].node];
+    return net.shape.players.empty() ? 0 : net.shape.PlayerOf(node.config->name());
+  };
   const auto is_table = [&](size_t g) {
     return TableOf(tables, order.gradients[g].parameter) != nullptr;
   };
   for (size_t first = 0, last = 0; first < bytes.size(); first = last) {
     last = first + 1;
     while (!is_table(first) && last < bytes.size() && !is_table(last) &&
-           dtype_of(last) == dtype_of(first)) {
+           dtype_of(last) == dtype_of(first) && player_of(last) == player_of(first)) {
       ++last;
     }
     const auto some = std::span(bytes).subspan(first, last - first);
@@ -53,6 +57,37 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
     }
     bucket.elements = static_cast<int64_t>(end / element);
     bucket.parts = net.shape.ShardsOf(bucket.elements, bucket.dtype);
+  }
+  return order;
+}
+
+BucketedGradient Completing(const GradientOrder& order, size_t bucket) {
+  const PlannedBucket& of = order.buckets[bucket];
+  return *std::min_element(order.gradients.begin() + of.first, order.gradients.begin() + of.last,
+                           [](const BucketedGradient& a, const BucketedGradient& b) {
+                             return a.node != b.node ? a.node < b.node : a.slice > b.slice;
+                           });
+}
+
+GradientOrder OrderOfTurn(const NetSpec& turn, const ParameterSet& parameters,
+                          const GradientOrder& all) {
+  const GradientOrder own = OrderGradients(turn, parameters, {}, /*bucket_bytes=*/1,
+                                           /*fit_buckets=*/false);
+  GradientOrder order;
+  order.buckets = all.buckets;
+  for (PlannedBucket& bucket : order.buckets) {
+    const int first = static_cast<int>(order.gradients.size());
+    for (int g = bucket.first; g < bucket.last; ++g) {
+      const BucketedGradient& whole = all.gradients[g];
+      const auto found =
+          std::ranges::find(own.gradients, whole.parameter, &BucketedGradient::parameter);
+      if (found == own.gradients.end()) continue;
+      order.gradients.push_back(whole);
+      order.gradients.back().node = found->node;
+      order.gradients.back().slice = found->slice;
+    }
+    bucket.first = first;
+    bucket.last = static_cast<int>(order.gradients.size());
   }
   return order;
 }

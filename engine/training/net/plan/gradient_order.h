@@ -28,7 +28,9 @@ struct BucketedGradient {
   int bucket = 0;
 };
 
+// A bucket has a range of gradients, and in a turn of another player none.
 struct PlannedBucket : GradientBucket {
+  bool trains() const { return first < last; }
   DType dtype = DType::kF32;
   int64_t elements = 0;                  // the padding between gradients included
   std::vector<ElementRange> parts = {};  // by rank: the shard that it updates
@@ -40,15 +42,18 @@ struct GradientOrder {
   std::vector<BucketedGradient> gradients;
   std::vector<PlannedBucket> buckets;
 };
-// The first node whose forward reads a parameter of the bucket.  Its backward completes the bucket.
-inline int FirstUser(const GradientOrder& order, size_t bucket) {
-  return order.gradients[order.buckets[bucket].last - 1].node;
-}
+// The gradient with which backward completes the bucket, which trains.  Its node is the first whose
+// forward reads a parameter of the bucket.
+BucketedGradient Completing(const GradientOrder& order, size_t bucket);
 // The gradient of a trained parameter.
 const BucketedGradient& GradientOf(const GradientOrder& order, int parameter);
 GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
                              std::span<const TouchedTable> tables, size_t bucket_bytes,
                              bool fit_buckets);
+
+// What of `all`, the order of the whole net, trains in the net of a turn.  Buckets and places stay.
+GradientOrder OrderOfTurn(const NetSpec& turn, const ParameterSet& parameters,
+                          const GradientOrder& all);
 
 inline Tensor Slice(const Tensor& flat, int64_t begin, int64_t count) {
   return {static_cast<std::byte*>(flat.data) + begin * static_cast<int64_t>(SizeOf(flat.dtype)),

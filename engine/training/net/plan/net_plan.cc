@@ -41,9 +41,18 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
     ASSIGN_OR_RETURN(plan.tables,
                      TouchedTables(config, plan.spec, parameters, options.can_send_rows,
                                    /*has_slots=*/options.slots.kinds() > 0));
-    plan.order = OrderGradients(plan.spec, parameters, plan.tables, options.bucket_bytes,
-                                options.fit_buckets);
+    plan.order = options.whole ? OrderOfTurn(plan.spec, parameters, options.whole->order)
+                               : OrderGradients(plan.spec, parameters, plan.tables,
+                                                options.bucket_bytes, options.fit_buckets);
     plan.pieces = CutIntoPieces(plan.order, parameters, plan.spec.shape);
+  }
+  if (options.whole) {
+    plan.slots = options.whole->slots;
+    plan.homes = options.whole->homes;
+    plan.feed = options.feed;
+    plan.trace = TraceOf(plan, parameters);
+    ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
+    return plan;
   }
   plan.slots = options.slots;
   for (const PlannedBucket& bucket : plan.order.buckets) {
@@ -118,6 +127,7 @@ std::vector<TableSpec> ServerTables(const NetPlan& plan) {
 
 const TouchedTable* TableOf(const NetPlan& plan, int bucket) {
   const GradientOrder& order = plan.order;
+  if (!order.buckets[bucket].trains()) return nullptr;
   return TableOf(plan.tables, order.gradients[order.buckets[bucket].first].parameter);
 }
 

@@ -42,6 +42,9 @@ struct NetPlanOptions {
   bool fit_buckets = false;
   bool can_send_rows = false;  // see TouchedTables
   bool cut_updates = false;    // one rank that may page: CutUpdates
+  // Of a turn (RunShape::players): the plan of the whole net, which no iteration runs, with the
+  // buckets and slots of all players.
+  const NetPlan* whole = nullptr;
   Feed feed;
 };
 

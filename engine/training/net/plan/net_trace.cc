@@ -50,7 +50,7 @@ class IterationStates {
     }
     t_.gradients = AddGradients(net_, in_.parameters, order_, places, t_.trace);
     for (size_t b = 0; b < order_.buckets.size(); ++b) {
-      if (!Sent(b)) continue;
+      if (!Sent(b) || !order_.buckets[b].trains()) continue;
       const size_t bytes =
           static_cast<size_t>(order_.buckets[b].elements) * SizeOf(order_.buckets[b].dtype);
       t_.buckets[b].summed =

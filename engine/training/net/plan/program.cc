@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <deque>
 
 #include "absl/strings/str_cat.h"
 #include "engine/training/net/plan/net_trace.h"
@@ -29,7 +30,10 @@ class Program {
   void Run() {
     if (net_.train) t_.on_arrival = OnArrival();
     const bool awaits = !t_.on_arrival.empty() && (net_.shape.server || !pages_);
-    if (awaits && net_.shape.takes(in_.updates)) to_await_ = order_.buckets.size();
+    awaited_before_.resize(net_.nodes.size());
+    for (size_t b = order_.buckets.size(); b-- > 0 && awaits && net_.shape.takes(in_.updates);) {
+      if (Trains(b)) awaited_before_[Completing(order_, b).node].push_back(b);
+    }
     AddUpload();
     for (size_t n = 0; n < net_.nodes.size(); ++n) AddForward(n);
     if (net_.train) {
@@ -68,6 +72,7 @@ class Program {
   }
 
   bool Sent(size_t b) const { return t_.buckets[b].summed >= 0; }
+  bool Trains(size_t b) const { return order_.buckets[b].trains(); }
 
   void AddUpload() {
     TraceStep& step = AddStep("upload", InstructionKind::kUpload);
@@ -110,9 +115,7 @@ class Program {
   }
 
   void AddForward(size_t n) {
-    while (to_await_ > 0 && FirstUser(order_, to_await_ - 1) == static_cast<int>(n)) {
-      AddAwait(--to_await_);
-    }
+    for (const size_t b : awaited_before_[n]) AddAwait(b);
     const NetNode& node = net_.nodes[n];
     if (node.applied_by_producer) return;
     for (int slice = 0; slice < node.spec.slices; ++slice) {
@@ -174,8 +177,9 @@ class Program {
         if (sum.slice == slice) AddSum(sum);
       }
       for (; ready_ < order_.buckets.size(); ++ready_) {
-        const BucketedGradient& last = order_.gradients[order_.buckets[ready_].last - 1];
-        if (last.node != n || last.slice != slice) break;
+        if (!Trains(ready_)) continue;
+        const BucketedGradient last = Completing(order_, ready_);
+        if (last.node < n || (last.node == n && last.slice > slice)) break;
         if (updates_) AddReady(ready_);
       }
     }
@@ -225,17 +229,23 @@ class Program {
     if (shape.server) return;
     if (UpdatesAtOnce(shape)) AddUpdate(b);
     if (UpdatesOnArrival()) AddStep("poll", InstructionKind::kPoll);
-    if (pages_ && t_.on_arrival.empty() && !shape.gated() && b >= kBucketsUnderWay) AddSummed();
+    if (pages_ && t_.on_arrival.empty() && !shape.gated() && under_way_.size() > kBucketsUnderWay) {
+      AddSummed();
+    }
   }
 
   // After backward.
   void AddEnd() {
     const RunShape& shape = net_.shape;
-    const size_t buckets = order_.buckets.size();
+    std::vector<size_t> buckets;
+    for (size_t b = 0; b < order_.buckets.size(); ++b) {
+      if (Trains(b)) buckets.push_back(b);
+    }
     if (shape.server) {
       if (shape.gated() && !shape.gates_alone()) AddNorms();
       if (shape.gated()) AddGate();
-      for (size_t b = 0; shape.gates_alone() && b < buckets; ++b) {
+      for (const size_t b : buckets) {
+        if (!shape.gates_alone()) break;
         TouchBucket(AddStep(absl::StrCat("scale bucket ", b), InstructionKind::kScale, b), b);
         AddBegin(b);
       }
@@ -244,22 +254,23 @@ class Program {
     }
     if (UpdatesOnArrival()) return;
     if (shape.ranks > 1) {
-      while (summed_ < buckets) AddSummed();
+      while (!under_way_.empty()) AddSummed();
       AddNorms();
     }
     AddGate();
     if (!shape.gated()) return;
     if (shape.scales_by_norms && shape.shard_optimizer) {
-      for (size_t b = 0; b < buckets; ++b) AddMeasureChange(b);
+      for (const size_t b : buckets) AddMeasureChange(b);
       Touch(AddStep("sum norms of changes", InstructionKind::kAddChanges), t_.norms,
             kRead | kWrite);
     }
-    for (size_t b = 0; b < buckets; ++b) AddUpdateOfRanks(b);
+    for (const size_t b : buckets) AddUpdateOfRanks(b);
   }
 
   // The next bucket's sum and, unless the gate must know all of them, its update.
   void AddSummed() {
-    const size_t b = summed_++;
+    const size_t b = under_way_.front();
+    under_way_.pop_front();
     TraceStep& step = AddStep(absl::StrCat("finish bucket ", b), InstructionKind::kFinish, b);
     if (net_.shape.gated()) return;
     if (!net_.shape.shard_optimizer) TouchUpdated(step, b, /*tile=*/0);  // come while it waits
@@ -288,6 +299,7 @@ class Program {
   void AddBegin(size_t b) {
     t_.buckets[b].leaves = steps();
     TouchBucket(AddStep(absl::StrCat("send bucket ", b), InstructionKind::kBegin, b), b);
+    under_way_.push_back(b);
   }
 
   // In halves, a rank knows the norms of its shards alone.
@@ -377,8 +389,9 @@ class Program {
   const bool updates_;
   const bool pages_;  // and several ranks
   const std::vector<CarriedState> carried_;
-  size_t to_await_ = 0;            // buckets, the first ones
-  size_t ready_ = 0, summed_ = 0;  // buckets, in order
+  std::vector<std::vector<size_t>> awaited_before_;  // by node: buckets
+  size_t ready_ = 0;                                 // buckets, the first ones
+  std::deque<size_t> under_way_;                     // buckets
   NetTrace& t_;
 };
 

@@ -361,7 +361,7 @@ Tensor Net::summed(int index, int step) const {
 absl::Status Net::ClearPadding(Stream& stream, int index, int step) const {
   const int first = plan_.order.gradients[plan_.order.buckets[index].first].parameter;
   const TraceState& at = plan_.trace.trace.states[plan_.trace.gradients.parameters[first]];
-  if (at.arena == Arena::kCommunication) return absl::OkStatus();
+  if (at.arena == Arena::kCommunication && plan_.spec.shape.turn < 0) return absl::OkStatus();
   const Tensor whole = bucket(index, step);
   const auto bytes = static_cast<int64_t>(SizeOf(whole.dtype));
   int64_t end = 0;

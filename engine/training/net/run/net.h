@@ -63,7 +63,7 @@ class Net {
   std::vector<Carried> carried() const { return CarriedBy(plan_, this); }
   absl::Status ClearCarried(Stream& stream) const;
   // Clears the padding of a bucket at a step, so that sums of squares find zeros there.  Does
-  // nothing to one in the communication arena, whose padding stays clear.
+  // nothing to one in the communication arena, whose padding stays clear unless turns share it.
   absl::Status ClearPadding(Stream& stream, int bucket, int step) const;
   // Copies carried rows from their home before batch number `batch` of a step, from 0, and home
   // after it.  Does nothing unless a training step has several batches.
