@@ -24,6 +24,7 @@ FAMILIES = {
     "layer_norm": ["layer_norm"],
     "lrn": ["lrn"],
     "mean_over_elements": ["mean_squared_error", "sigmoid_cross_entropy", "time_to_event"],
+    "noise": ["noise"],
     "pool2d": ["pool2d", "pool1d"],
     "records": ["roc_auc", "alarm", "record"],
     "recurrent": ["lstm", "gru", "rnn"],

@@ -44,6 +44,8 @@ const std::vector<KernelCase>& KernelCases() {
       {"lrn", "lrn {}", {{2, 3, 3, 6}}},
       {"lrn", "lrn { size: 3 }", {{2, 3, 3, 6}}},
       {"mean_squared_error", "mean_squared_error {}", {{4, 3}, {4, 3}}},
+      {"noise", "noise { dims: [3, 5] }", {{4, 6}}},
+      {"noise", "noise { dims: 4 mean: 1 std: 0 }", {{4, 6}}},
       {"pool2d", "pool2d { kernel: 20 }", {{2, 20, 20, 3}}},
       {"pool2d", "pool2d { kind: AVERAGE kernel: 20 }", {{2, 20, 20, 3}}},
       {"relu", "relu { max: 6 }", {{4, 6}}},

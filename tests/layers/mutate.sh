@@ -78,6 +78,11 @@ layers/dense.cc|dense|weight.trained() ? kRead : kNone|kNone
 layers/conv2d.cc|conv2d|} else if (bias_ >= 0 && gradients[bias_]) {|} else if (false) {
 layers/common/global_mean.cc|softmax_cross_entropy|summed_after = 0|summed_after = -1
 layers/common/dropped.h|dropout|kept = scale * from[at]|kept = 1 * from[at]
+layers/noise.cc|noise|position->first_sample + static_cast|static_cast
+layers/noise.cc|noise|Philox(key, position->step,|Philox(key, 0,
+layers/noise.cc|noise|Put(normals.second|Put(normals.first
+layers/noise.cc|noise|return Fill(context.stream, 0, context.gradients[kX]);|return absl::OkStatus();
+layers/noise.cc|noise|dims = {x[BatchAxis(input, kX)]}|dims = {x[0]}
 layers/common/dropped.h|dropout|kept = scale * from[at]|kept = static_cast<T>(scale) * from[at]
 layers/common/dropped.h|dropout|Philox(key, position->step, first|Philox(key, position->step + (from == to), first
 layers/common/dropped.h|dropout|position->first_sample * |0 * 

@@ -97,6 +97,7 @@ TEST(NetGradient, OfRandomNets) {
       const std::string kinds[] = {absl::StrCat("dense { outputs: ", 2 + random() % 5, " }"),
                                    "relu { negative_slope: 0.3 }",
                                    "dropout { rate: 0.4 }",
+                                   "noise { dims: 3 }",
                                    "flatten {}",
                                    "gelu {}",
                                    "layer_norm {}"};

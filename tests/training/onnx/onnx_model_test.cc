@@ -207,6 +207,10 @@ TEST(OnnxModel, IsRefusedByLayerAndReason) {
                          layer { name: "lrn" input: "x" lrn {} })",
                       {.outputs = {"lrn"}}),
               HasSubstr("layer \"lrn\": ONNX's readers take LRN of at most 4 axes, and x has 5"));
+  EXPECT_THAT(Refusal(kImages + std::string(R"(layer { name: "z" input: "fc" noise { dims: 2 } })"),
+                      {.outputs = {"z"}}),
+              HasSubstr("layer \"z\": ONNX has random numbers, but none that a seed and a sample's "
+                        "position give; std: 0 has a form"));
   EXPECT_THAT(Refusal(kImages, {.outputs = {"fc", "fc"}}),
               HasSubstr("output \"fc\": expected each output once, got it twice"));
 }

@@ -80,7 +80,7 @@ class NetMaker {
   void AddLayer() {
     const size_t rank = dims_.size();
     const bool batch_first = batch_axis_ == 0;
-    switch (Number(0, 17)) {
+    switch (Number(0, 18)) {
       case 0:
       case 1:
       case 2:
@@ -119,6 +119,8 @@ class NetMaker {
         return rank == 2 ? Attention() : Dense();
       case 16:
         return rank == 2 ? Sequence() : Activation();
+      case 17:
+        return Mean();
       default:
         return Dense();
     }
@@ -215,6 +217,14 @@ class NetMaker {
     Layer(absl::StrFormat("pool1d { kind: %s kernel: %d stride: %d padding: [%d, %d] }", kind,
                           w.kernel, w.stride, w.before, w.after),
           dims);
+  }
+
+  // Adds numbers that are made of none.
+  void Mean() {
+    if (batch_axis_ != 0) return;
+    const std::string x = last_, dims = absl::StrJoin(dims_, ", ");
+    Layer(absl::StrCat("noise { dims: [", dims, "] mean: 0.3 std: 0 }"), dims_);
+    Layer("add {}", dims_, absl::StrCat(x, "\", \"", last_));
   }
 
   void Combine() {
