@@ -23,13 +23,14 @@ INSTANTIATE_TEST_SUITE_P(
         Expected{"adamlike", 118577686, 8, 1.94}, Expected{"alexnet", 61100840, 8, 0.71},
         Expected{"alexnet_bvlc", 60965224, 8, 0.72}, Expected{"deep_lstm", 17767205, 1, 0},
         Expected{"fashion_resnet", 272186, 22, 0}, Expected{"frnn", 501985, 4, 0},
-        Expected{"googlenet", 13378280, 64, 1.59}, Expected{"gpt_small", 817920, 18, 0},
-        Expected{"imdb_lstm", 673345, 2, 0}, Expected{"lenet", 431080, 4, 0},
-        Expected{"lstm_lm_300m", 300088316, 2, 0}, Expected{"lstm_lm_small", 3622672, 1, 0},
-        Expected{"mlp", 235146, 3, 0}, Expected{"mobilenet_v2", 3504872, 53, 0.30},
-        Expected{"photos", 11181642, 21, 0.15}, Expected{"resnet18", 11689512, 21, 1.81},
-        Expected{"resnet50", 25557032, 54, 4.09}, Expected{"table", 1313, 3, 0},
-        Expected{"vgg", 132863336, 11, 7.61}, Expected{"vgg19", 143667240, 19, 19.63}),
+        Expected{"gan", 135306, 7, 0}, Expected{"googlenet", 13378280, 64, 1.59},
+        Expected{"gpt_small", 817920, 18, 0}, Expected{"imdb_lstm", 673345, 2, 0},
+        Expected{"lenet", 431080, 4, 0}, Expected{"lstm_lm_300m", 300088316, 2, 0},
+        Expected{"lstm_lm_small", 3622672, 1, 0}, Expected{"mlp", 235146, 3, 0},
+        Expected{"mobilenet_v2", 3504872, 53, 0.30}, Expected{"photos", 11181642, 21, 0.15},
+        Expected{"resnet18", 11689512, 21, 1.81}, Expected{"resnet50", 25557032, 54, 4.09},
+        Expected{"table", 1313, 3, 0}, Expected{"vgg", 132863336, 11, 7.61},
+        Expected{"vgg19", 143667240, 19, 19.63}),
     [](const auto& info) { return std::string(info.param.model); });
 
 TEST_P(ModelsTest, HasTheParametersOfItsSource) {

@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 
 # One step of each; the others are too large for a test.
-STEPS = {"frnn": 4, "googlenet": 2, "gpt_small": 2, "imdb_lstm": 4, "lenet": 64, "lstm_lm_small": 2,
-         "mlp": 64, "mobilenet_v2": 2}  # batch
+STEPS = {"frnn": 4, "gan": 64, "googlenet": 2, "gpt_small": 2, "imdb_lstm": 4, "lenet": 64,
+         "lstm_lm_small": 2, "mlp": 64, "mobilenet_v2": 2}  # batch
 
 
 def run(command, **how):
