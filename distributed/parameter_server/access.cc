@@ -6,7 +6,7 @@
 
 namespace gyre {
 
-int TagOf(bool update, int chunk) { return kTellTag + 1 + 2 * chunk + (update ? 1 : 0); }
+int TagOf(bool update, int chunk) { return kFirstServerTag + 2 * chunk + (update ? 1 : 0); }
 
 void RowChunk::AddSlice(const RowSelection& slice, bool meets, const Tensor& memory,
                         DType wire_type, RowIndex& index) {

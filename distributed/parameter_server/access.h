@@ -118,10 +118,10 @@ struct ReadAccess : RowAccess {
   bool has_arrived(int64_t clock) const;  // all that iteration `clock` reads
 };
 
-// The tag of Tell's messages, after those of the process group's operations.
-inline constexpr int kTellTag = kFirstOperationTag + 64;
-// The tag of messages of a worker's chunk, after kTellTag.  A rank's updates to another and its
-// answers to that rank's reads travel in one direction, so the tags of updates and reads differ.
+// Tags of a server's messages follow those of the process group's operations.
+inline constexpr int kFirstServerTag = kFirstOperationTag + 64;
+// The tag of messages of a worker's chunk.  A rank's updates to another and its answers to that
+// rank's reads travel in one direction, so the tags of updates and reads differ.
 int TagOf(bool update, int chunk);
 
 }  // namespace gyre

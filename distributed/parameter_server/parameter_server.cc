@@ -237,39 +237,6 @@ absl::Status ParameterServer::Apply() {
   return group_.status();
 }
 
-absl::Status ParameterServer::Tell(const std::function<std::span<std::byte>(int rank)>& at) {
-  GYRE_CHECK(serving_ && tell_ == told_);
-  tell_at_ = at;
-  const int64_t asked = ++tell_;
-  return Await([&] { return told_ == asked; });
-}
-
-absl::StatusOr<bool> ParameterServer::ProgressTell(Communicator& communicator) {
-  if (telling_.empty()) {
-    const int rank = communicator.rank();
-    telling_.resize(communicator.size());
-    for (int peer = 0; peer < communicator.size(); ++peer) {
-      if (peer == rank) continue;
-      const std::span<std::byte> own = tell_at_(rank), theirs = tell_at_(peer);
-      auto& [received, sent] = telling_[peer];
-      RETURN_IF_ERROR(received.Begin(communicator, Transfer::MessageKind::kReceive, theirs.data(),
-                                     theirs.size(), peer, kTellTag));
-      RETURN_IF_ERROR(sent.Begin(communicator, Transfer::MessageKind::kSend, own.data(), own.size(),
-                                 peer, kTellTag));
-    }
-  }
-  bool all = true;
-  for (auto& [received, sent] : telling_) {
-    for (Transfer* const message : {&received, &sent}) {
-      if (!message->under_way()) continue;
-      ASSIGN_OR_RETURN(const bool done, message->Progress(communicator));
-      all = all && done;
-    }
-  }
-  if (all) telling_.clear();
-  return all;
-}
-
 // Whether something was done.  What is to leave begins in the order of iterations: an owner takes a
 // slice once it has used that of the iteration before, so that what is taken depends on iterations
 // before alone, and nobody waits in a circle.  And then as it was declared, in which all workers
@@ -307,11 +274,6 @@ absl::StatusOr<Advance> ParameterServer::Progress(Communicator& communicator) {
     }
   }
   ASSIGN_OR_RETURN(const Advance advance, shard_->Progress());
-  if (tell_ > told_) {
-    ASSIGN_OR_RETURN(const bool told, ProgressTell(communicator));
-    if (told) ++told_;
-    moved = moved || told;
-  }
   if (const int64_t drain = drain_; drain > drained_ && Settled(drain)) drained_ = drain;
   if (moved || advance == Advance::kMoved) return Advance::kMoved;
   const int64_t since = awaited_since_ms_, now = NowMs();
@@ -337,10 +299,6 @@ bool ParameterServer::Settled(int64_t clock) const {
 
 // The rank that this one waits for: an owner that has not answered, or a worker.
 int ParameterServer::Awaited() const {
-  for (size_t peer = 0; peer < telling_.size(); ++peer) {
-    if (telling_[peer].received.under_way()) return static_cast<int>(peer);
-  }
-  if (!telling_.empty()) return kNobody;
   if (const int64_t clock = sums_awaited_; clock >= 0) {
     const int sender = shard_->AwaitedForSums(clock);
     return sender == group_.rank() ? kNobody : sender;

@@ -97,9 +97,6 @@ class ParameterServer final : public Service {
   // The sums of the rows that any rank updates, in order, in device memory.
   const Tensor& sum(int table) const { return shard_->sum(table); }
   absl::Status Apply();
-  // Sends each rank's span of host memory to all ranks, which call it in one order.  The length of
-  // at(rank) is equal on all ranks.  Blocks.
-  absl::Status Tell(const std::function<std::span<std::byte>(int rank)>& at);
 
   // Blocks until the updates of all ranks are applied.  All ranks call it at the same clock.
   absl::Status Drain();
@@ -152,8 +149,6 @@ class ParameterServer final : public Service {
   absl::Status SendAll(const char* call);  // all of an iteration; call: named if it is too early
   absl::Status Await(const std::function<bool()>& holds);
   absl::StatusOr<bool> SendUpdates(Communicator& communicator);
-  // Begins the Tell that was requested, or goes on with it.  Returns whether it is done.
-  absl::StatusOr<bool> ProgressTell(Communicator& communicator);
   bool Settled(int64_t clock) const;
   int Awaited() const;
 
@@ -187,12 +182,6 @@ class ParameterServer final : public Service {
   int64_t awaited_at_ms_ = -1;
   int64_t applied_ = 0;                     // iterations in which Apply was called
   std::atomic<int64_t> sums_awaited_ = -1;  // the clock after the awaited sums; -1: none
-  std::function<std::span<std::byte>(int rank)> tell_at_;  // of the last Tell
-  std::atomic<int64_t> tell_ = 0, told_ = 0;               // Tells requested and done
-  struct TellMessages {
-    Transfer received, sent;
-  };
-  std::vector<TellMessages> telling_;  // by other rank; empty unless a Tell is under way
 };
 
 }  // namespace gyre

@@ -95,7 +95,7 @@ TEST(PeerBounds, OfTags) {
   struct FewTags final : WrappedCommunicator {
     explicit FewTags(std::unique_ptr<Communicator> all)
         : WrappedCommunicator(*all), all(std::move(all)) {}
-    int max_tag() const override { return kTellTag + 1 + 2 * 3; }
+    int max_tag() const override { return kFirstServerTag + 2 * 3; }
     const std::unique_ptr<Communicator> all;
   };
   for (const int64_t rows : {3, 4}) {

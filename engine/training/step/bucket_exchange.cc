@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/training/step/gradient_sync.h"
+#include "engine/training/step/own_pieces.h"
 #include "engine/training/step/server_sync.h"
 
 namespace gyre {
@@ -96,24 +97,8 @@ class CollectiveExchange final : public BucketExchange {
   absl::Status AddNorms() override { return sync_->AddSumsOfShards(); }
   absl::Status UploadNorms() override { return sync_->UploadSums(compute_); }
   absl::Status AddChanges() override {
-    const Net& net = turn_.net();
-    const NetPlan& plan = net.plan();
-    const Tensor device{net.norms(), Shape({2 * plan.pieces.count}), DType::kF64};
-    const size_t count = plan.pieces.count;
-    std::vector<PieceSquares> measured(count);
-    RETURN_IF_ERROR(compute_.Copy(measured.data(), device.data, device.bytes()));
-    RETURN_IF_ERROR(compute_.Synchronize());
-    // A sum with zeros has the bits of what is not.
-    changes_.assign(count, {0, 0});
-    for (int b = 0; b < static_cast<int>(plan.order.buckets.size()); ++b) {
-      for (const ElementRange& own :
-           PiecesIn(plan.order, model_.plan().parameters, plan.pieces, b, UpdatedShard(plan, b))) {
-        std::copy(&measured[own.begin], &measured[own.end], &changes_[own.begin]);
-      }
-    }
-    RETURN_IF_ERROR(
-        communication_.Sum("norms of changes", {&changes_.data()->value, 2 * changes_.size()}));
-    return compute_.Copy(device.data, changes_.data(), device.bytes());
+    return SumOwnChanges(model_.plan(), turn_.net().plan(), communication_, compute_,
+                         turn_.net().norms());
   }
 
   absl::Status TakeSums() override {
@@ -132,7 +117,6 @@ class CollectiveExchange final : public BucketExchange {
   ProcessGroup& communication_;
   const std::unique_ptr<GradientSync> sync_;
   const TakeIn take_in_;
-  std::vector<PieceSquares> changes_;  // of the last AddChanges
 };
 
 }  // namespace

@@ -7,8 +7,12 @@
 namespace gyre {
 
 ServerGate::ServerGate(const Model& model, const Optimizer& optimizer, Stream& stream,
-                       ParameterServer& server)
-    : model_(model), optimizer_(optimizer), stream_(stream), server_(server) {
+                       ProcessGroup& communication, ParameterServer& server)
+    : model_(model),
+      optimizer_(optimizer),
+      stream_(stream),
+      communication_(communication),
+      server_(server) {
   const RunShape& shape = model.plan().options.shape;
   loss_scale_.scale = shape.loss_scale.initial;
   gate_ = {.clip_norm = shape.clip_norm,
@@ -20,31 +24,25 @@ ServerGate::ServerGate(const Model& model, const Optimizer& optimizer, Stream& s
 absl::StatusOr<std::unique_ptr<ServerGate>> ServerGate::Create(const Model& model,
                                                                const Optimizer& optimizer,
                                                                Device& device, Stream& stream,
+                                                               ProcessGroup& communication,
                                                                ParameterServer& server) {
-  std::unique_ptr<ServerGate> gate(new ServerGate(model, optimizer, stream, server));
-  const RunShape& shape = model.plan().options.shape;
-  const GradientOrder& order = model.train().plan().order;
-  gate->pieces_.resize(shape.ranks);
-  gate->squares_of_.resize(order.buckets.size());
+  std::unique_ptr<ServerGate> gate(new ServerGate(model, optimizer, stream, communication, server));
+  const NetPlan& plan = model.train().plan();
   std::vector<ElementRange> ranges;
-  for (size_t b = 0; b < order.buckets.size(); ++b) {
-    const PlannedBucket& bucket = order.buckets[b];
-    const std::vector<ElementRange> all = shape.MeasuredRanges(bucket.elements, bucket.dtype);
-    gate->squares_of_[b].resize(all.size());
-    for (int rank = 0; rank < shape.ranks; ++rank) {
-      const ElementRange part = bucket.parts[rank];
-      int64_t own = 0;
-      for (size_t i = 0; i < all.size(); ++i) {
-        if (all[i].begin < part.begin || all[i].end > part.end || part.count() == 0) continue;
-        gate->pieces_[rank].push_back({static_cast<int>(b), static_cast<int>(i)});
-        if (rank != shape.rank) continue;
-        ranges.push_back(all[i]);
-        ++own;
-      }
-      if (rank == shape.rank) gate->own_.push_back(own);
+  for (int b = 0; b < static_cast<int>(plan.order.buckets.size()); ++b) {
+    const PlannedBucket& bucket = plan.order.buckets[b];
+    const ElementRange part = UpdatedShard(plan, b);
+    MeasuredBucket& measured = gate->buckets_.emplace_back();
+    measured.first = gate->all_.size();
+    for (const ElementRange& range :
+         plan.spec.shape.MeasuredRanges(bucket.elements, bucket.dtype)) {
+      const size_t number = measured.first + measured.count++;
+      if (range.begin < part.begin || range.end > part.end || part.count() == 0) continue;
+      if (measured.count_own++ == 0) measured.first_own = number;
+      ranges.push_back(range);
     }
+    gate->all_.resize(measured.first + measured.count);
   }
-  for (const auto& pieces : gate->pieces_) gate->of_ranks_.emplace_back(pieces.size());
   const auto allocate = [&](Buffer& buffer, MemoryKind kind, size_t bytes) -> absl::Status {
     ASSIGN_OR_RETURN(buffer, Buffer::Allocate(device, kind, bytes));
     return absl::OkStatus();
@@ -54,7 +52,7 @@ absl::StatusOr<std::unique_ptr<ServerGate>> ServerGate::Create(const Model& mode
   RETURN_IF_ERROR(allocate(gate->lanes_, MemoryKind::kDevice, kSquareLanes * bytes));
   RETURN_IF_ERROR(allocate(gate->squares_, MemoryKind::kDevice, bytes));
   RETURN_IF_ERROR(allocate(gate->scratch_, MemoryKind::kDevice, kSumSquaresScratchBytes));
-  RETURN_IF_ERROR(allocate(gate->sums_, MemoryKind::kPinnedHost, order.buckets.size() * 8));
+  RETURN_IF_ERROR(allocate(gate->sums_, MemoryKind::kPinnedHost, gate->buckets_.size() * 8));
   RETURN_IF_ERROR(stream.Copy(gate->ranges_.data(), ranges.data(), gate->ranges_.bytes()));
   RETURN_IF_ERROR(stream.Synchronize());
   return gate;
@@ -68,55 +66,46 @@ bool ServerGate::diverged() const {
 absl::Status ServerGate::Pass(int64_t step) {
   RETURN_IF_ERROR(server_.AwaitSums());
   RETURN_IF_ERROR(Measure());
-  RETURN_IF_ERROR(TellAll());
+  RETURN_IF_ERROR(AddUp());
   block_.position.step = static_cast<uint64_t>(step);
   update_ = {.groups = groups_};
   optimizer_.Prepare(block_.position.step, update_);
-  PassGateOnHost(gate_, sums(), static_cast<int>(own_.size()), &update_, &block_);
+  PassGateOnHost(gate_, sums(), static_cast<int>(buckets_.size()), &update_, &block_);
   return absl::OkStatus();
 }
 
-// Measures the ranges that this rank owns.
+// Measures the ranges that this rank owns.  Others are zeros.
 absl::Status ServerGate::Measure() {
-  const Net& net = model_.train();
-  const int rank = model_.plan().options.shape.rank;
   const bool whole = model_.plan().options.shape.workers() == 1;
   const auto* ranges = reinterpret_cast<const ElementRange*>(ranges_.data());
   auto* lanes = reinterpret_cast<double*>(lanes_.data());
   auto* squares = reinterpret_cast<double*>(squares_.data());
-  for (size_t b = 0; b < own_.size(); ++b) {
-    const int64_t count = own_[b];
+  std::ranges::fill(all_, 0);
+  for (int b = 0; b < static_cast<int>(buckets_.size()); ++b) {
+    const auto count = static_cast<int64_t>(buckets_[b].count_own);
     if (count == 0) continue;
-    const int bucket = static_cast<int>(b);
-    const Tensor& sum = server_.sum(bucket);
+    const Tensor& sum = server_.sum(b);
     if (whole) {  // as one rank alone measures it
       RETURN_IF_ERROR(SumSquares(stream_, sum, scratch_.data(), squares));
     } else {
-      RETURN_IF_ERROR(SumSquaresOfRanges(stream_, sum, UpdatedShard(net.plan(), bucket).begin,
+      RETURN_IF_ERROR(SumSquaresOfRanges(stream_, sum, UpdatedShard(model_.train().plan(), b).begin,
                                          ranges, count, lanes, squares));
     }
+    RETURN_IF_ERROR(stream_.Copy(&all_[buckets_[b].first_own], squares, count * sizeof(double)));
     ranges += count;
     lanes += count * kSquareLanes;
     squares += count;
   }
-  RETURN_IF_ERROR(stream_.Copy(of_ranks_[rank].data(), squares_.data(), squares_.bytes()));
   return stream_.Synchronize();
 }
 
-absl::Status ServerGate::TellAll() {
-  RETURN_IF_ERROR(server_.Tell(
-      [this](int rank) { return std::as_writable_bytes(std::span(of_ranks_[rank])); }));
+absl::Status ServerGate::AddUp() {
+  RETURN_IF_ERROR(communication_.Sum("sums of squares of gradients", all_));
   const RunShape& shape = model_.plan().options.shape;
   const GradientOrder& order = model_.train().plan().order;
-  for (size_t rank = 0; rank < pieces_.size(); ++rank) {
-    for (size_t i = 0; i < pieces_[rank].size(); ++i) {
-      const auto& [bucket, number] = pieces_[rank][i];
-      squares_of_[bucket][number] = of_ranks_[rank][i];
-    }
-  }
   auto* const sums = reinterpret_cast<double*>(sums_.data());
-  for (size_t b = 0; b < squares_of_.size(); ++b) {
-    const std::vector<double>& squares = squares_of_[b];
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const auto squares = std::span(all_).subspan(buckets_[b].first, buckets_[b].count);
     sums[b] = shape.workers() == 1 ? squares.front()
                                    : AddDirectRanges(order.buckets[b].elements,
                                                      SizeOf(shape.WireType(order.buckets[b].dtype)),

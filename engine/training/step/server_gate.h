@@ -21,6 +21,7 @@ class ServerGate {
   static absl::StatusOr<std::unique_ptr<ServerGate>> Create(const Model& model,
                                                             const Optimizer& optimizer,
                                                             Device& device, Stream& stream,
+                                                            ProcessGroup& communication,
                                                             ParameterServer& server);
 
   // Sets the dynamic loss scale that PassGateOnHost updates.
@@ -42,25 +43,25 @@ class ServerGate {
 
  private:
   ServerGate(const Model& model, const Optimizer& optimizer, Stream& stream,
-             ParameterServer& server);
+             ProcessGroup& communication, ParameterServer& server);
   absl::Status Measure();
-  absl::Status TellAll();
+  absl::Status AddUp();
 
   const Model& model_;
   const Optimizer& optimizer_;
   Stream& stream_;
+  ProcessGroup& communication_;
   ParameterServer& server_;
   LossScaleState loss_scale_;
   UpdateGroups groups_;
   UpdateGate gate_;
-  struct MeasuredRange {
-    int bucket = 0, number = 0;  // index into the bucket's MeasuredRanges
+  struct MeasuredBucket {
+    size_t first = 0, count = 0;          // of all ranges: the bucket's
+    size_t first_own = 0, count_own = 0;  // and those that this rank owns
   };
-  std::vector<std::vector<MeasuredRange>> pieces_;  // by rank: the ranges that it owns
-  std::vector<std::vector<double>> of_ranks_;       // by rank: the sums of squares of pieces_
-  std::vector<std::vector<double>> squares_of_;     // by bucket, then range
-  std::vector<int64_t> own_;                        // by bucket: ranges that this rank owns
-  Buffer ranges_, lanes_, squares_, scratch_;       // device memory, for own_
+  std::vector<MeasuredBucket> buckets_;
+  std::vector<double> all_;                    // sums of squares of all ranges
+  Buffer ranges_, lanes_, squares_, scratch_;  // device memory, for those that this rank owns
   Buffer sums_;
   StepScalars block_;
   UpdateScalars update_;

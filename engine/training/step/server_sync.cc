@@ -1,7 +1,6 @@
 #include "engine/training/step/server_sync.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "engine/training/net/infer/net_kernels.h"
 #include "engine/training/net/plan/gradient_order.h"
 #include "engine/training/optimizers/gradient_norms.h"
+#include "engine/training/step/own_pieces.h"
 #include "engine/training/step/update_gate.h"
 
 namespace gyre {
@@ -68,8 +68,8 @@ class ServerSync::Update final : public TableUpdate {
 absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(
     const Model& model, const Optimizer& optimizer, RateOfStep learning_rate, Device& device,
     Stream& compute, ProcessGroup& communication, TakeIn take_in) {
-  std::unique_ptr<ServerSync> sync(
-      new ServerSync(model, optimizer, std::move(learning_rate), compute, std::move(take_in)));
+  std::unique_ptr<ServerSync> sync(new ServerSync(model, optimizer, std::move(learning_rate),
+                                                  compute, communication, std::move(take_in)));
   const Net& net = model.train();
   const RunShape& shape = model.plan().options.shape;
   const RunShape::Server& mode = *shape.server;
@@ -128,18 +128,19 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(
   sync->taken_.assign(tables.size(), 0);
   RETURN_IF_ERROR(sync->server_->Prepare());
   if (gated) {
-    ASSIGN_OR_RETURN(sync->owners_gate_,
-                     ServerGate::Create(model, optimizer, owner, owners, *sync->server_));
+    ASSIGN_OR_RETURN(sync->owners_gate_, ServerGate::Create(model, optimizer, owner, owners,
+                                                            communication, *sync->server_));
   }
   return sync;
 }
 
 ServerSync::ServerSync(const Model& model, const Optimizer& optimizer, RateOfStep learning_rate,
-                       Stream& compute, TakeIn take_in)
+                       Stream& compute, ProcessGroup& communication, TakeIn take_in)
     : model_(model),
       optimizer_(optimizer),
       learning_rate_(std::move(learning_rate)),
       compute_(compute),
+      communication_(communication),
       take_in_(std::move(take_in)) {}
 
 ServerSync::~ServerSync() = default;
@@ -198,46 +199,15 @@ absl::Status ServerSync::MeasureParameters(int64_t step) {
     if (!shape.scales_by_norms) continue;
     RETURN_IF_ERROR(optimizer_.Measure(owners, scalars, views.parameters));
   }
-  std::vector<std::byte> all(norms_.bytes());
-  RETURN_IF_ERROR(owners.Copy(all.data(), norms_.data(), all.size()));
-  RETURN_IF_ERROR(owners.Synchronize());
   if (shape.scales_by_norms) {
-    RETURN_IF_ERROR(TellPieces(reinterpret_cast<PieceSquares*>(all.data())));
-    RETURN_IF_ERROR(owners.Copy(norms_.data(), all.data(), all.size()));
-    RETURN_IF_ERROR(owners.Synchronize());
+    RETURN_IF_ERROR(SumOwnChanges(model_.plan(), plan, communication_, owners, norms_.data()));
   }
   if (!update.logs_norms) return absl::OkStatus();
-  double* const logged = LoggedSquares(plan.pieces, all.data());
-  RETURN_IF_ERROR(TellPieces(logged));
-  RETURN_IF_ERROR(compute_.Copy(LoggedSquares(plan.pieces, net.norms()), logged,
+  RETURN_IF_ERROR(owners.Synchronize());
+  RETURN_IF_ERROR(compute_.Copy(LoggedSquares(plan.pieces, net.norms()),
+                                LoggedSquares(plan.pieces, norms_.data()),
                                 plan.pieces.count * sizeof(double)));
   return compute_.Synchronize();
-}
-
-// Gives all ranks what each owner has measured.
-template <typename T>
-absl::Status ServerSync::TellPieces(T* all) {
-  const NetPlan& plan = model_.train().plan();
-  const int ranks = model_.plan().options.shape.ranks;
-  std::vector<std::vector<T>> of_ranks(ranks);
-  const auto for_each = [&](int rank, const std::function<void(T&)>& use) {
-    for (int b = 0; b < static_cast<int>(updates_.size()); ++b) {
-      for (const ElementRange& own : PiecesIn(plan.order, model_.plan().parameters, plan.pieces, b,
-                                              plan.order.buckets[b].parts[rank])) {
-        std::for_each(all + own.begin, all + own.end, use);
-      }
-    }
-  };
-  for (int rank = 0; rank < ranks; ++rank) {
-    for_each(rank, [&](T& piece) { of_ranks[rank].push_back(piece); });
-  }
-  RETURN_IF_ERROR(
-      server_->Tell([&](int rank) { return std::as_writable_bytes(std::span(of_ranks[rank])); }));
-  for (int rank = 0; rank < ranks; ++rank) {
-    auto next = of_ranks[rank].begin();
-    for_each(rank, [&](T& piece) { piece = *next++; });
-  }
-  return absl::OkStatus();
 }
 
 absl::Status ServerSync::Start(int64_t step) {

@@ -62,13 +62,11 @@ class ServerSync final : public BucketExchange {
   class Update;
 
   ServerSync(const Model& model, const Optimizer& optimizer, RateOfStep learning_rate,
-             Stream& compute, TakeIn take_in);
+             Stream& compute, ProcessGroup& communication, TakeIn take_in);
 
   // Rows of a bucket that this rank owns, and their gradients.
   BucketViews ViewsOf(int bucket, const OwnedRows& rows, const Tensor& sent) const;
   absl::Status MeasureParameters(int64_t step);
-  template <typename T>
-  absl::Status TellPieces(T* all);
   // Enqueues copies of this rank's optimizer state between the model and a server in host memory.
   absl::Status CopySlots(bool to_server);
 
@@ -76,6 +74,7 @@ class ServerSync final : public BucketExchange {
   const Optimizer& optimizer_;
   const RateOfStep learning_rate_;
   Stream& compute_;
+  ProcessGroup& communication_;
   const TakeIn take_in_;
   int64_t first_step_ = 0, skipped_ = 0;  // skipped: steps before first_step_
   UpdateGroups groups_;                   // in updates of owners

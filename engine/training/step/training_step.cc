@@ -10,6 +10,7 @@
 #include "engine/training/net/run/row_kernels.h"
 #include "engine/training/optimizers/gradient_norms.h"
 #include "engine/training/step/enter_steps.h"
+#include "engine/training/step/own_pieces.h"
 
 namespace gyre {
 
@@ -332,21 +333,12 @@ absl::Status TrainingStep::UpdateTile(int lane, int step, const Instruction& ins
 
 absl::StatusOr<std::vector<double>> TrainingStep::GradientSquares() {
   const NetPlan& plan = turn_.net().plan();
-  const RunShape& shape = plan.spec.shape;
-  std::vector<double> measured(plan.pieces.count), squares(plan.pieces.count);
-  if (!shape.LogsGradients()) return squares;
-  RETURN_IF_ERROR(stream_.Copy(measured.data(), LoggedSquares(plan.pieces, turn_.net().norms()),
-                               measured.size() * sizeof(double)));
+  std::vector<double> squares(plan.pieces.count);
+  if (!plan.spec.shape.LogsGradients()) return squares;
+  RETURN_IF_ERROR(stream_.Copy(squares.data(), LoggedSquares(plan.pieces, turn_.net().norms()),
+                               squares.size() * sizeof(double)));
   RETURN_IF_ERROR(stream_.Synchronize());
-  // Each worker tells an equal part, which it has in any case.  Others' are zeros.
-  for (int b = 0; shape.works() && b < static_cast<int>(plan.order.buckets.size()); ++b) {
-    const ElementRange own = EqualPart(plan.order.buckets[b].elements, shape.workers(), shape.rank);
-    for (const ElementRange& of :
-         PiecesIn(plan.order, model_.plan().parameters, plan.pieces, b, own)) {
-      std::copy(&measured[of.begin], &measured[of.end], &squares[of.begin]);
-    }
-  }
-  RETURN_IF_ERROR(communication_.Sum("norms of gradients", squares));
+  RETURN_IF_ERROR(SumOwnPieces("norms of gradients", model_.plan(), plan, communication_, squares));
   return squares;
 }
 

@@ -308,18 +308,16 @@ class Worker {
 
   absl::Status PassGate() {
     RETURN_IF_ERROR(server_->AwaitSums());
-    std::vector<int64_t> positive(group_.size());
-    int64_t& own = positive[group_.rank()];
-    RETURN_IF_ERROR(stream_->Call([this, &own] {
+    double positive = 0;
+    RETURN_IF_ERROR(stream_->Call([this, &positive] {
       for (size_t t = 0; t < case_.tables.size(); ++t) {
-        own += CountPositive(server_->sum(static_cast<int>(t)));
+        positive += CountPositive(server_->sum(static_cast<int>(t)));
       }
       return absl::OkStatus();
     }));
     RETURN_IF_ERROR(stream_->Synchronize());
-    RETURN_IF_ERROR(server_->Tell(
-        [&](int rank) { return std::as_writable_bytes(std::span(&positive[rank], 1)); }));
-    update_.leaves_out = std::accumulate(positive.begin(), positive.end(), int64_t{0}) % 2 == 1;
+    RETURN_IF_ERROR(group_.Sum("positive sums", std::span(&positive, 1)));
+    update_.leaves_out = static_cast<int64_t>(positive) % 2 == 1;
     return server_->Apply();
   }
 

@@ -164,7 +164,7 @@ TEST(ParameterServer, LittleIsUnderWayAndTheMostUrgentIsNext) {
     EXPECT_LT(own.most_, size_t{3} << 19);
     ASSERT_EQ(own.tags_.size(), kTables);
     // Two had begun before all others were there.
-    const auto number = [&](int place) { return (own.tags_[place] - kTellTag - 1) / 2; };
+    const auto number = [&](int place) { return (own.tags_[place] - kFirstServerTag) / 2; };
     for (int place = 3; place < kTables; ++place) {
       EXPECT_EQ(number(place) < number(place - 1), rank == 0) << place;
     }
