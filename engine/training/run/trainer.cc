@@ -162,7 +162,7 @@ absl::Status Trainer::RunStep() {
       iteration.learning_rate = LearningRate(step);
       state_->Advance();
     }
-    RETURN_IF_ERROR(works() ? StartIteration(std::move(iteration)) : Serve(std::move(iteration)));
+    RETURN_IF_ERROR(StartIteration(std::move(iteration)));
     // The one before it, which the device has been busy with meanwhile.
     if (in_flight_.size() > 1) RETURN_IF_ERROR(FinishIteration());
   }
@@ -212,17 +212,6 @@ absl::Status Trainer::EndByBadSamples(bool step_has_begun) {
 
 absl::Status Trainer::BadStatus() const {
   return Annotate(bad_.status(), absl::StrCat("step ", state_->step() + 1, ": training data"));
-}
-
-// Others' gradients come on their own.  After a step that diverged, which is the last, none do.
-absl::Status Trainer::Serve(InFlight iteration) {
-  RETURN_IF_ERROR(training_step_->BeginServing(iteration.step - 1));
-  if (iteration.learning_rate && !training_step_->diverged()) {
-    iteration.served = training_step_->StartServing();
-    if (!iteration.served.ok() && !training_step_->diverged()) return iteration.served;
-  }
-  in_flight_.push_back(std::move(iteration));
-  return absl::OkStatus();
 }
 
 absl::Status Trainer::StartIteration(InFlight iteration) {
@@ -289,7 +278,7 @@ absl::Status Trainer::FinishIteration() {
   in_flight_.pop_front();
   // First: an error of this step must not hide that one.
   RETURN_IF_ERROR(CollectReports(reports_left_));
-  const absl::Status finished = works() ? FinishBatch(iteration) : iteration.served;
+  const absl::Status finished = FinishBatch(iteration);
   agreed_ = training_step_->diverged();
   if (!finished.ok()) return Annotate(finished, absl::StrCat("step ", iteration.step));
   if (!iteration.learning_rate) return absl::OkStatus();
@@ -304,6 +293,7 @@ absl::Status Trainer::FinishBatch(const InFlight& iteration) {
   const absl::StatusOr<Tensor> metrics = training_step_->Finish();
   Time();
   RETURN_IF_ERROR(metrics.status());
+  if (!works()) return absl::OkStatus();
   loader_->Release(iteration.batch);
   waited_ += iteration.waited;
   metrics_.resize(static_cast<size_t>(metrics->elements()));

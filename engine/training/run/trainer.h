@@ -49,10 +49,9 @@ class Trainer {
   struct InFlight {
     int64_t step = 0;                          // number of steps done with it
     std::optional<double> learning_rate = {};  // none: the step has another batch
-    Batch batch = {};                          // of a rank that works
+    Batch batch = {};                          // of a rank that works; empty otherwise
     double waited = 0;                         // seconds, for the batch
     int64_t bad_samples = 0;                   // of the epoch, with it
-    absl::Status served = {};                  // of a rank that serves
   };
 
   struct Report {
@@ -93,7 +92,6 @@ class Trainer {
   absl::Status EndByBadSamples(bool step_has_begun);
   absl::Status BadStatus() const;
   absl::Status StartIteration(InFlight iteration);
-  absl::Status Serve(InFlight iteration);
   absl::Status FinishIteration();
   absl::Status FinishBatch(const InFlight& iteration);
   void ReportReplay();

@@ -44,9 +44,6 @@ class BucketExchange {
   virtual absl::Status TakeSums() { return absl::OkStatus(); }
   // The range of a bucket whose parameters this rank's update has made new.
   virtual ElementRange updated(int) const { return {}; }
-  // After AddNorms: the first bucket with a gradient that is not finite, if its owners know it and
-  // no smaller loss scale helps, or else -1.
-  virtual int64_t bad_bucket() const { return -1; }
 
   // Sets a dynamic loss scale where a run resumes, before Start.
   virtual void SetLossScale(const LossScaleState&) {}

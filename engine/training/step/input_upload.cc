@@ -23,17 +23,16 @@ absl::StatusOr<InputUpload> InputUpload::Create(Device& device, const Net& net) 
 }
 
 absl::Status InputUpload::Start(int lane, const Batch& batch, Stream& compute) {
-  const auto fed = static_cast<int>(net_->plan().feed.inputs.size());
   if (copies_ == nullptr) {
-    for (int i = 0; i < fed; ++i) {
+    for (int i = 0; i < inputs_; ++i) {
       RETURN_IF_ERROR(CopyInput(compute, batch.arrays[i], net_->input(i)));
     }
     return absl::OkStatus();
   }
-  if (fed == 0) return absl::OkStatus();
+  if (inputs_ == 0) return absl::OkStatus();
   const Tensor to = net_->whole_ahead(lane);
   const void* first = batch.arrays[0].data;
-  for (int i = 0; i < fed; ++i) {
+  for (int i = 0; i < inputs_; ++i) {
     const Tensor &from = batch.arrays[i], at = net_->ahead(lane, i);
     const auto offset = [](const void* begin, const void* end) {
       return static_cast<const std::byte*>(end) - static_cast<const std::byte*>(begin);
@@ -48,7 +47,7 @@ absl::Status InputUpload::Start(int lane, const Batch& batch, Stream& compute) {
 
 absl::Status InputUpload::Deliver(int lane, Stream& compute, const Net& net) const {
   if (copies_ == nullptr) return absl::OkStatus();
-  for (int i = 0; i < static_cast<int>(net_->plan().feed.inputs.size()); ++i) {
+  for (int i = 0; i < inputs_; ++i) {
     const Tensor from = net_->ahead(lane, i), to = net.input(i);
     const Tensor pixel_values = net_->pixel_values(i);
     RETURN_IF_ERROR(pixel_values.elements() > 0 ? LookUp(compute, from, pixel_values, to)

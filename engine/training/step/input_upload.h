@@ -24,9 +24,14 @@ class InputUpload {
   absl::Status Deliver(int lane, Stream& compute, const Net& net) const;
 
  private:
-  explicit InputUpload(const Net& net) : net_(&net) {}
+  explicit InputUpload(const Net& net)
+      : net_(&net),
+        inputs_(net.plan().spec.train && !net.plan().spec.shape.works()
+                    ? 0
+                    : static_cast<int>(net.plan().feed.inputs.size())) {}
 
   const Net* net_;
+  int inputs_;                                    // 0 on a rank that only owns
   std::unique_ptr<Stream> copies_;                // null: batches are copied straight to the inputs
   std::vector<std::unique_ptr<Event>> uploaded_;  // by lane
 };

@@ -35,7 +35,6 @@ class ServerGate {
 
   // The results of Pass.  The sums are F64 in pinned host memory, by bucket.
   const double* sums() const { return reinterpret_cast<const double*>(sums_.data()); }
-  const GradientReport& report() const { return block_.gradients; }
   // Owners use its gradient_scale, skip, decay, correction and first, the only fields set.
   const UpdateScalars& update() const { return update_; }
   // Whether a gradient is not finite and no smaller loss scale will help.

@@ -257,10 +257,6 @@ absl::Status ServerSync::UploadNorms() {
   return compute_.Copy(sums.data, owners_gate_->sums(), sums.bytes());
 }
 
-int64_t ServerSync::bad_bucket() const {
-  return owners_gate_ && owners_gate_->diverged() ? owners_gate_->report().bad_bucket : -1;
-}
-
 absl::Status ServerSync::Settle() {
   if (!begun_) return absl::OkStatus();
   RETURN_IF_ERROR(model_.BringHome(compute_));

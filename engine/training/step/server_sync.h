@@ -50,7 +50,6 @@ class ServerSync final : public BucketExchange {
   absl::Status AddNorms() override;
   absl::Status UploadNorms() override;
   absl::Status Clock() override { return server_->Clock(); }
-  int64_t bad_bucket() const override;
   void SetLossScale(const LossScaleState& state) override;
   void SetGroups(const UpdateGroups& groups) override;
   // These do nothing before Start.

@@ -113,16 +113,6 @@ absl::StatusOr<std::vector<double>> TrainingStep::StartTimed(const Batch& batch,
   return seconds;
 }
 
-absl::Status TrainingStep::StartServing() {
-  for (const Instruction& instruction : turn_.net().plan().trace.program) {
-    if (instruction.kind == InstructionKind::kAddNorms) RETURN_IF_ERROR(exchange_->AddNorms());
-    if (instruction.kind == InstructionKind::kClock) RETURN_IF_ERROR(exchange_->Clock());
-    diverged_ = exchange_->bad_bucket() >= 0;
-    if (diverged_) return NotFinite(exchange_->bad_bucket());
-  }
-  return absl::OkStatus();
-}
-
 absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
                                  std::optional<double> learning_rate,
                                  const std::function<absl::Status(StepLane&)>& enqueue) {
@@ -169,6 +159,7 @@ absl::StatusOr<Tensor> TrainingStep::Finish() {
   // A bad label explains a bad gradient, so it is looked at first.
   RETURN_IF_ERROR(Annotate(lane.buffer.CheckFault(lane.batch), "training data"));
   if (summing_ == index) RETURN_IF_ERROR(exchange_->TakeSums());
+  if (gates_alone() && !model_.plan().options.shape.works()) return lane.buffer.metrics();
   const GradientReport& found = lane.buffer.gradients();
   const int64_t bad_bucket = lane.bad_bucket.value_or(found.bad_bucket);
   skipped_ = bad_bucket >= 0 && gate_.loss_scale && found.loss_scale.scale >= kLeastLossScale;

@@ -53,21 +53,17 @@ class TrainingStep {
   // The scale after the last update that Finish returned.  Initially that of the model's shape.
   const LossScaleState& loss_scale() const { return loss_scale_; }
 
-  // Enqueues an iteration of step number `step`, from 0.  The batch stays in memory until its
-  // Finish.  `learning_rate` is none if another batch of the step follows.  Blocks for the previous
-  // iteration's sums, or the server's values, when forward needs the parameters.  Blocks for its
-  // own sums with clipping, a dynamic loss scale, a sharded optimizer or paging.
-  // Precondition: fewer than kMostStepsInFlight in flight.  Errors: those of layers and ranks.
+  // Enqueues an iteration of step number `step`, from 0.  The batch, which is empty on a rank that
+  // only owns, stays in memory until its Finish.  `learning_rate` is none if another batch of the
+  // step follows.  Blocks for the previous iteration's sums, or the server's values, when forward
+  // needs the parameters.  Blocks for its own sums with clipping, a dynamic loss scale, a sharded
+  // optimizer or paging. Precondition: fewer than kMostStepsInFlight in flight.  Errors: those of
+  // layers and ranks.
   absl::Status Start(const Batch& batch, int64_t step, std::optional<double> learning_rate);
   // Start, with a pause after each step of the trace.  Returns the seconds of each of these steps.
   // Precondition: one rank, a paged model, an iteration that updates.
   absl::StatusOr<std::vector<double>> StartTimed(const Batch& batch, int64_t step,
                                                  double learning_rate);
-  // Replace Start on a rank of a parameter server that runs no batch: the first for each iteration,
-  // before the second, for one that updates.
-  // Errors: those of ranks, and Internal for a gradient that is not finite, as Finish's.
-  absl::Status BeginServing(int64_t step) { return exchange_->Start(step); }
-  absl::Status StartServing();
   int in_flight() const { return in_flight_; }
   // The exchange's, with nothing in flight.
   absl::Status Settle() { return exchange_->Settle(); }
@@ -83,12 +79,12 @@ class TrainingStep {
 
   // Blocks until the earliest iteration in flight is over, its sums included.  The stream has its
   // updates, even if a gradient is not finite.  Returns this rank's metrics, F64 {sum, count} for
-  // each of MetricsOf, valid until the next Start.
+  // each of MetricsOf, valid until the next Start.  They mean nothing where no net ran.
   // Errors: those of ranks.  InvalidArgument for bad data, naming layer and sample.  Internal for a
   // gradient that is not finite, naming its bucket's parameters.  If a lower loss scale may help,
   // the update is skipped instead.
   absl::StatusOr<Tensor> Finish();
-  // Whether Finish or StartServing found a gradient that is not finite, as every rank then does.
+  // Whether Finish found a gradient that is not finite, as every rank then does.
   bool diverged() const { return diverged_ && !gates_alone(); }
   // Whether Finish found a skipped update.  Ranks skip alone only with a server that is not in bsp.
   bool skipped() const { return skipped_; }

@@ -22,6 +22,7 @@ class Program {
       : in_(in),
         net_(in.net),
         order_(in.order),
+        runs_(!in.net.train || in.net.shape.works()),
         updates_(in.net.train && in.updates),
         pages_(!in.sent.empty()),
         carried_(CarriedStates(in.net)),
@@ -34,19 +35,21 @@ class Program {
     for (size_t b = order_.buckets.size(); b-- > 0 && awaits && net_.shape.takes(in_.updates);) {
       if (Trains(b)) awaited_before_[Completing(order_, b).node].push_back(b);
     }
+    if (!net_.train) t_.trace.of = "the test";
     AddUpload();
-    for (size_t n = 0; n < net_.nodes.size(); ++n) AddForward(n);
-    if (net_.train) {
-      AddLossGradients();
-      for (int n = static_cast<int>(net_.nodes.size()) - 1; n >= 0; --n) AddBackward(n);
-      if (updates_) AddEnd();
-    } else {
-      t_.trace.of = "the test";
-    }
+    if (runs_) AddNet();
+    if (updates_) AddEnd();
     AddReport();
   }
 
  private:
+  void AddNet() {
+    for (size_t n = 0; n < net_.nodes.size(); ++n) AddForward(n);
+    if (!net_.train) return;
+    AddLossGradients();
+    for (int n = static_cast<int>(net_.nodes.size()) - 1; n >= 0; --n) AddBackward(n);
+  }
+
   TraceStep& AddStep(std::string name, InstructionKind kind, size_t of = 0, int piece = 0) {
     t_.program.push_back({kind, static_cast<int>(of), piece});
     t_.trace.steps.push_back({.name = std::move(name)});
@@ -77,6 +80,7 @@ class Program {
   void AddUpload() {
     TraceStep& step = AddStep("upload", InstructionKind::kUpload);
     Write(step, t_.step);
+    if (!runs_) return;
     for (const NetTrace::Ahead& ahead : t_.ahead) Touch(step, ahead.whole, kRead | kWrite);
     for (int v = 0; v < net_.inputs; ++v) Write(step, t_.values[v]);
     if (t_.homes_apart) {
@@ -242,10 +246,11 @@ class Program {
       if (Trains(b)) buckets.push_back(b);
     }
     if (shape.server) {
-      if (shape.gated() && !shape.gates_alone()) AddNorms();
-      if (shape.gated()) AddGate();
+      const bool gates = shape.gated() && (runs_ || !shape.gates_alone());
+      if (gates && !shape.gates_alone()) AddNorms();
+      if (gates) AddGate();
       for (const size_t b : buckets) {
-        if (!shape.gates_alone()) break;
+        if (!gates || !shape.gates_alone()) break;
         TouchBucket(AddStep(absl::StrCat("scale bucket ", b), InstructionKind::kScale, b), b);
         AddBegin(b);
       }
@@ -386,6 +391,7 @@ class Program {
   const TraceInput& in_;
   const NetSpec& net_;
   const GradientOrder& order_;
+  const bool runs_;  // not on a rank that only owns
   const bool updates_;
   const bool pages_;  // and several ranks
   const std::vector<CarriedState> carried_;
