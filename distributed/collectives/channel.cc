@@ -1,6 +1,7 @@
 #include "distributed/collectives/channel.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -44,8 +45,16 @@ absl::Status Compare(const Claim& mine, int rank, const Claim& theirs, int peer)
                    "; give all ranks the same program, flags and files"));
 }
 
-Channel::Channel(Communicator& communicator, int tag)
-    : communicator_(communicator), tag_(tag), peers_(communicator.size()) {
+Channel::Channel(Communicator& communicator, int tag, std::vector<int> ranks)
+    : communicator_(communicator), tag_(tag) {
+  if (ranks.empty()) {
+    ranks.resize(communicator.size());
+    std::iota(ranks.begin(), ranks.end(), 0);
+  }
+  for (const int rank : ranks) peers_.push_back({.in_job = rank});
+  const auto self = std::ranges::find(ranks, communicator.rank());
+  GYRE_CHECK(self != ranks.end());
+  rank_ = static_cast<int>(self - ranks.begin());
   pending_.reserve(2 * peers_.size());
 }
 
@@ -58,7 +67,8 @@ void Channel::Open(const Claim& claim) {
 absl::Status Channel::ClaimTo(int to) {
   if (peers_[to].claimed) return absl::OkStatus();
   peers_[to].claimed = true;
-  ASSIGN_OR_RETURN(const Request request, communicator_.Send(&claim_, sizeof(claim_), to, tag_));
+  ASSIGN_OR_RETURN(const Request request,
+                   communicator_.Send(&claim_, sizeof(claim_), in_job(to), tag_));
   pending_.push_back({request, -1});
   return absl::OkStatus();
 }
@@ -68,7 +78,7 @@ absl::Status Channel::HearFrom(int from) {
   if (peer.heard) return absl::OkStatus();
   peer.heard = true;
   ASSIGN_OR_RETURN(const Request request,
-                   communicator_.Receive(&peer.theirs, sizeof(Claim), from, tag_));
+                   communicator_.Receive(&peer.theirs, sizeof(Claim), peer.in_job, tag_));
   pending_.push_back({request, from});
   return absl::OkStatus();
 }
@@ -81,12 +91,12 @@ absl::Status Channel::Announce() {
 
 absl::StatusOr<Request> Channel::Send(const void* data, size_t bytes, int to) {
   RETURN_IF_ERROR(ClaimTo(to));
-  return communicator_.Send(data, bytes, to, tag_);
+  return communicator_.Send(data, bytes, in_job(to), tag_);
 }
 
 absl::StatusOr<Request> Channel::Receive(void* data, size_t bytes, int from) {
   RETURN_IF_ERROR(HearFrom(from));
-  return communicator_.Receive(data, bytes, from, tag_);
+  return communicator_.Receive(data, bytes, in_job(from), tag_);
 }
 
 absl::StatusOr<bool> Channel::Test(Request request) {
@@ -107,8 +117,7 @@ absl::StatusOr<bool> Channel::Settled() {
     pending_[i] = pending_.back();
     pending_.pop_back();
     if (from < 0) continue;
-    const absl::Status status = Compare(claim_, communicator_.in_job(rank()), peers_[from].theirs,
-                                        communicator_.in_job(from));
+    const absl::Status status = Compare(claim_, in_job(rank_), peers_[from].theirs, in_job(from));
     if (!status.ok()) {
       communicator_.Tell(status);
       return status;

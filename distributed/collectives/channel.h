@@ -34,12 +34,16 @@ uint64_t Hash(std::string_view bytes, uint64_t hash = 0xcbf29ce484222325);
 
 class Channel {
  public:
-  // The communicator outlives this object.
-  Channel(Communicator& communicator, int tag);
+  // Between `ranks` of the communicator, with this one, which are 0, 1, ... here.  Between all if
+  // there are none.  The communicator outlives this object.  Between two ranks a tag must not serve
+  // two channels at once.
+  Channel(Communicator& communicator, int tag, std::vector<int> ranks = {});
 
   Communicator& communicator() const { return communicator_; }
-  int rank() const { return communicator_.rank(); }
-  int size() const { return communicator_.size(); }
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(peers_.size()); }
+  // The number of the rank in the whole job.
+  int in_job(int rank) const { return peers_[rank].in_job; }
   const Claim& claim() const { return claim_; }
 
   // Begins an operation.  Precondition: the operation before is settled.
@@ -57,8 +61,9 @@ class Channel {
 
  private:
   struct Peer {
+    int in_job;
     bool claimed = false, heard = false;  // claim sent to it, claim requested from it
-    Claim theirs;
+    Claim theirs = {};
   };
   struct PendingClaim {
     Request request;
@@ -70,6 +75,7 @@ class Channel {
 
   Communicator& communicator_;
   const int tag_;
+  int rank_ = 0;
   Claim claim_;
   std::vector<Peer> peers_;            // by rank
   std::vector<PendingClaim> pending_;  // claims under way

@@ -6,10 +6,10 @@
 
 namespace gyre {
 
-Collective::Collective(Communicator& communicator, int tag)
-    : channel_(communicator, tag),
-      ranks_(communicator.size()),
-      rank_(communicator.rank()),
+Collective::Collective(Communicator& communicator, int tag, std::vector<int> ranks)
+    : channel_(communicator, tag, std::move(ranks)),
+      ranks_(channel_.size()),
+      rank_(channel_.rank()),
       owners_(ranks_) {}
 
 absl::Status Collective::Start(const Claim& claim, Operation operation, Tensor inout, int root) {

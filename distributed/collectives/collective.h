@@ -29,8 +29,9 @@ enum class Operation : uint8_t {
 
 class Collective {
  public:
-  // `tag` is for its messages alone.  The communicator outlives this object.
-  Collective(Communicator& communicator, int tag);
+  // Over these ranks of the communicator, or all (Channel).  `tag` is for its messages alone.  The
+  // communicator outlives this object.
+  Collective(Communicator& communicator, int tag, std::vector<int> ranks = {});
   virtual ~Collective() = default;
 
   // Gives slices to the first `owners` ranks alone, in reduce-scatter and allgather of `direct` and

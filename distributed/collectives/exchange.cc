@@ -56,9 +56,9 @@ absl::StatusOr<bool> Exchange::Go(PeerTransfer& transfer) {
     if (transfer.done > 0 || transfer.arriving == nullptr) continue;
     arrived_ += std::min<uint64_t>(transfer.length, MemoryBytes() + 1);
     if (arrived_ > MemoryBytes()) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "rank ", channel_.communicator().in_job(transfer.peer), " sends ", transfer.length,
-          " bytes, more than the ", MemoryBytes(), " of this host's memory"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("rank ", channel_.in_job(transfer.peer), " sends ", transfer.length,
+                       " bytes, more than the ", MemoryBytes(), " of this host's memory"));
     }
     const std::span<char> into = transfer.arriving->into;
     if (into.empty()) {
@@ -67,9 +67,8 @@ absl::StatusOr<bool> Exchange::Go(PeerTransfer& transfer) {
     } else if (transfer.length == into.size()) {
       transfer.data = into.data();
     } else {
-      return absl::InternalError(
-          absl::StrCat("rank ", channel_.communicator().in_job(transfer.peer), " sends ",
-                       transfer.length, " bytes, expected ", into.size()));
+      return absl::InternalError(absl::StrCat("rank ", channel_.in_job(transfer.peer), " sends ",
+                                              transfer.length, " bytes, expected ", into.size()));
     }
   }
   for (; transfer.posted < std::min(Segments(transfer), transfer.done + kWindow);

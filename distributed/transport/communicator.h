@@ -46,8 +46,6 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // The number of the rank in the whole job, for messages to people.
-  virtual int in_job(int rank) const { return rank; }
   // Host of each rank, numbered by their lowest ranks.  Ranks of a host can share memory
   // (shared_memory.h).
   virtual const std::vector<int>& hosts() const = 0;

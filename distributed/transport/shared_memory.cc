@@ -182,7 +182,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(Communicator&
     if (file.get() < 0 || pread(file.get(), &mark, sizeof(mark), 0) != sizeof(mark) ||
         mark != offer.mark) {
       status = absl::ResourceExhaustedError(
-          absl::StrCat("cannot open the shared memory of rank ", communicator.in_job(ranks[i])));
+          absl::StrCat("cannot open the shared memory of rank ", ranks[i]));
       continue;
     }
     status = memory->Map(index, file.get(), offer.bytes);
@@ -192,8 +192,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(Communicator&
   for (size_t i = 0; i < ranks.size() && status.ok(); ++i) {
     if (succeeded[i] == 0) {
       status = absl::ResourceExhaustedError(
-          absl::StrCat("rank ", communicator.in_job(ranks[i]),
-                       " has no shared memory with the others of its host"));
+          absl::StrCat("rank ", ranks[i], " has no shared memory with the others of its host"));
     }
   }
   RETURN_IF_ERROR(status);

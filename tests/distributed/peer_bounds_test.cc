@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "distributed/collectives/exchange.h"
 #include "distributed/parameter_server/parameter_server.h"
-#include "distributed/transport/subset_communicator.h"
 #include "tests/distributed/process_group_ranks.h"
 
 namespace gyre {
@@ -133,9 +132,6 @@ TEST(PeerBounds, OfTags) {
                         "tags, up to 74, are enough for 3"));
         });
   }
-  // A subset of the ranks has the same tags.
-  FewTags all(std::move(NewThreadCommunicators(1, kPatienceMs)[0]));
-  EXPECT_EQ(NewSubsetCommunicator(all, {0})->max_tag(), all.max_tag());
 }
 
 }  // namespace

@@ -56,7 +56,6 @@ class WrappedCommunicator : public Communicator {
   explicit WrappedCommunicator(Communicator& inner) : inner_(inner) {}
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
-  int in_job(int rank) const override { return inner_.in_job(rank); }
   const void* native() const override { return inner_.native(); }
   const std::vector<int>& hosts() const override { return inner_.hosts(); }
   int64_t timeout_ms() const override { return inner_.timeout_ms(); }

@@ -13,6 +13,9 @@ namespace gyre {
 
 std::unique_ptr<Collective> NewMessageRing(Communicator& communicator, int tag);  // ring.cc
 std::unique_ptr<Collective> NewDirect(Communicator& communicator, int tag);
+// Over these ranks alone, with this one.
+std::unique_ptr<Collective> NewDirectAmong(Communicator& communicator, int tag,
+                                           std::vector<int> ranks);
 std::unique_ptr<Collective> NewRecursiveDoubling(Communicator& communicator, int tag);
 std::unique_ptr<Collective> NewHalvingDoubling(Communicator& communicator, int tag);
 std::unique_ptr<Collective> NewNaive(Communicator& communicator, int tag);
@@ -28,6 +31,10 @@ std::unique_ptr<Collective> NewBroadcast(Communicator& communicator, int tag);
 // the communicator.
 absl::StatusOr<std::unique_ptr<Collective>> NewShared(Communicator& communicator, int tag,
                                                       const SharedArenas& arenas);
+
+// Likewise over the ranks of this host, and no others.
+absl::StatusOr<std::unique_ptr<Collective>> NewSharedOfHost(Communicator& communicator, int tag,
+                                                            const SharedArenas& arenas);
 
 // Likewise, within each host.  Errors: those of NewShared.
 absl::StatusOr<std::unique_ptr<Collective>> NewHierarchical(Communicator& communicator, int tag,

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "distributed/collectives/algorithms/algorithms.h"
 #include "distributed/collectives/algorithms/direct_ranges.h"
@@ -171,6 +172,11 @@ class Direct final : public Collective {
 
 std::unique_ptr<Collective> NewDirect(Communicator& communicator, int tag) {
   return std::make_unique<Direct>(communicator, tag);
+}
+
+std::unique_ptr<Collective> NewDirectAmong(Communicator& communicator, int tag,
+                                           std::vector<int> ranks) {
+  return std::make_unique<Direct>(communicator, tag, std::move(ranks));
 }
 
 }  // namespace gyre

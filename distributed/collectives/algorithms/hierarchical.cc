@@ -14,24 +14,19 @@
 #include <utility>
 
 #include "distributed/collectives/algorithms/algorithms.h"
-#include "distributed/transport/subset_communicator.h"
 
 namespace gyre {
 namespace {
 
 class Hierarchical final : public Collective {
  public:
-  struct Level {
-    std::unique_ptr<Communicator> ranks;
-    std::unique_ptr<Collective> sums;
-  };
-
-  // between: null on a rank that owns no part.
-  Hierarchical(Communicator& communicator, int tag, int owners, Level within, Level between)
+  // `place` is this rank's in its host.  between: null on a rank that owns no part.
+  Hierarchical(Communicator& communicator, int tag, size_t owners, size_t place,
+               std::unique_ptr<Collective> within, std::unique_ptr<Collective> between)
       : Collective(communicator, tag),
         within_(std::move(within)),
         between_(std::move(between)),
-        owner_(within_.ranks->rank()),
+        place_(place),
         partials_(owners) {}
 
  private:
@@ -41,21 +36,21 @@ class Hierarchical final : public Collective {
     if (operation_ != Operation::kAllreduce) return Lacks();
     std::ranges::fill(partials_, 0);
     stage_ = HierarchicalStage::kScatter;
-    return StartOn(*within_.sums, Operation::kReduceScatter, tensor_);
+    return StartOn(*within_, Operation::kReduceScatter, tensor_);
   }
 
   absl::StatusOr<Advance> Step() override {
     const bool between = stage_ == HierarchicalStage::kBetween;
     double ignored = 0;
-    Collective& sums = between ? *between_.sums : *within_.sums;
-    ASSIGN_OR_RETURN(const Advance advance, sums.Progress(between ? &partials_[owner_] : &ignored));
+    Collective& sums = between ? *between_ : *within_;
+    ASSIGN_OR_RETURN(const Advance advance, sums.Progress(between ? &partials_[place_] : &ignored));
     if (advance != Advance::kDone) return advance;
     switch (stage_) {
       case HierarchicalStage::kScatter:
-        if (between_.sums != nullptr) {
+        if (between_ != nullptr) {
           stage_ = HierarchicalStage::kBetween;
-          const ElementRange part = EqualPart(tensor_.elements(), owners(), owner_);
-          RETURN_IF_ERROR(StartOn(*between_.sums, Operation::kAllreduce,
+          const ElementRange part = EqualPart(tensor_.elements(), owners(), place_);
+          RETURN_IF_ERROR(StartOn(*between_, Operation::kAllreduce,
                                   {At(part.begin), Shape({part.count()}), tensor_.dtype}));
           return Advance::kMoved;
         }
@@ -63,12 +58,12 @@ class Hierarchical final : public Collective {
       case HierarchicalStage::kBetween:
         stage_ = HierarchicalStage::kSquares;
         // Each has one that is not 0.
-        RETURN_IF_ERROR(StartOn(*within_.sums, Operation::kAllreduce,
+        RETURN_IF_ERROR(StartOn(*within_, Operation::kAllreduce,
                                 {partials_.data(), Shape({owners()}), DType::kF64}));
         return Advance::kMoved;
       case HierarchicalStage::kSquares:
         stage_ = HierarchicalStage::kGather;
-        RETURN_IF_ERROR(StartOn(*within_.sums, Operation::kAllgather, tensor_));
+        RETURN_IF_ERROR(StartOn(*within_, Operation::kAllgather, tensor_));
         return Advance::kMoved;
       case HierarchicalStage::kGather:
         break;
@@ -82,8 +77,8 @@ class Hierarchical final : public Collective {
   }
   int64_t owners() const { return static_cast<int64_t>(partials_.size()); }
 
-  const Level within_, between_;
-  const int owner_;  // the part that this rank owns, if there is one
+  const std::unique_ptr<Collective> within_, between_;
+  const size_t place_;  // also the part that this rank owns, if there is one
   HierarchicalStage stage_ = HierarchicalStage::kScatter;
   std::vector<double> partials_;  // by part
 };
@@ -100,19 +95,18 @@ absl::StatusOr<std::unique_ptr<Collective>> NewHierarchical(Communicator& commun
   }
   const size_t owners =
       std::ranges::min(hosts, {}, [](const auto& host) { return host.size(); }).size();
-  Hierarchical::Level within, between;
-  within.ranks = NewSubsetCommunicator(communicator, RanksOfHost(communicator));
-  ASSIGN_OR_RETURN(within.sums, NewShared(*within.ranks, tag, arenas));
-  within.sums->CutAmong(static_cast<int>(owners));
-  const auto owner = static_cast<size_t>(within.ranks->rank());
-  if (owner < owners) {
+  ASSIGN_OR_RETURN(auto within, NewSharedOfHost(communicator, tag, arenas));
+  within->CutAmong(static_cast<int>(owners));
+  const std::vector<int>& here = hosts[communicator.hosts()[communicator.rank()]];
+  const size_t place = std::ranges::find(here, communicator.rank()) - here.begin();
+  std::unique_ptr<Collective> between;
+  if (place < owners) {
     std::vector<int> peers;
-    for (const std::vector<int>& host : hosts) peers.push_back(host[owner]);
-    between.ranks = NewSubsetCommunicator(communicator, std::move(peers));
-    between.sums = NewDirect(*between.ranks, tag);
+    for (const std::vector<int>& host : hosts) peers.push_back(host[place]);
+    between = NewDirectAmong(communicator, tag, std::move(peers));
   }
-  return std::make_unique<Hierarchical>(communicator, tag, static_cast<int>(owners),
-                                        std::move(within), std::move(between));
+  return std::make_unique<Hierarchical>(communicator, tag, owners, place, std::move(within),
+                                        std::move(between));
 }
 
 }  // namespace gyre

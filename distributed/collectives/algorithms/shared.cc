@@ -52,7 +52,9 @@ class Shared final : public Collective {
  public:
   Shared(Communicator& communicator, int tag, std::unique_ptr<SharedMemory> memory,
          const SharedArenas& arenas)
-      : Collective(communicator, tag), memory_(std::move(memory)), arenas_(arenas) {
+      : Collective(communicator, tag, RanksOfHost(communicator)),
+        memory_(std::move(memory)),
+        arenas_(arenas) {
     inputs_.reserve(ranks_);
     outputs_.reserve(ranks_);
   }
@@ -183,18 +185,17 @@ void Shared::CopyOut() {
 
 absl::Status Shared::CheckClaim(int rank) {
   const RoundRecord& record = RecordOf(rank);
-  Communicator& communicator = channel_.communicator();
   const Claim& mine = channel_.claim();
   absl::Status status;
   if (record.sequence != mine.sequence || record.hash != mine.hash) {
-    status = Compare(mine, communicator.in_job(rank_), record.claim, communicator.in_job(rank));
+    status = Compare(mine, channel_.in_job(rank_), record.claim, channel_.in_job(rank));
   } else if (record.location.arena != location_.arena) {
-    status = absl::FailedPreconditionError(absl::StrCat(
-        "ranks disagree: the memory of ", mine.what.data(), " is shared on rank ",
-        communicator.in_job(record.location.arena < 0 ? rank_ : rank), " and not on rank ",
-        communicator.in_job(record.location.arena < 0 ? rank : rank_)));
+    status = absl::FailedPreconditionError(
+        absl::StrCat("ranks disagree: the memory of ", mine.what.data(), " is shared on rank ",
+                     channel_.in_job(record.location.arena < 0 ? rank_ : rank), " and not on rank ",
+                     channel_.in_job(record.location.arena < 0 ? rank : rank_)));
   }
-  if (!status.ok()) communicator.Tell(status);
+  if (!status.ok()) channel_.communicator().Tell(status);
   return status;
 }
 
@@ -206,7 +207,7 @@ absl::StatusOr<bool> Shared::AllHave(std::atomic<int64_t> RoundRecord::*reached)
     wait_.Reset();
   }
   if (waiting_for_ == ranks_) return true;
-  RETURN_IF_ERROR(wait_.Look(channel_.communicator(), waiting_for_));
+  RETURN_IF_ERROR(wait_.Look(channel_.communicator(), channel_.in_job(waiting_for_)));
   return false;
 }
 
@@ -309,8 +310,15 @@ absl::StatusOr<std::unique_ptr<Collective>> NewShared(Communicator& communicator
     return absl::InvalidArgumentError(
         "allreduce \"shared\" sums the ranks of one host, and these are on several; use \"ring\"");
   }
+  return NewSharedOfHost(communicator, tag, arenas);
+}
+
+absl::StatusOr<std::unique_ptr<Collective>> NewSharedOfHost(Communicator& communicator, int tag,
+                                                            const SharedArenas& arenas) {
   auto memory = SharedMemory::Create(communicator, sizeof(SharedWindow));
-  if (absl::IsResourceExhausted(memory.status())) return NewDirect(communicator, tag);
+  if (absl::IsResourceExhausted(memory.status())) {
+    return NewDirectAmong(communicator, tag, RanksOfHost(communicator));
+  }
   RETURN_IF_ERROR(memory.status());
   return std::make_unique<Shared>(communicator, tag, *std::move(memory), arenas);
 }
