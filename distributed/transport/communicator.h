@@ -34,6 +34,9 @@ inline constexpr size_t kMostMessageBytes = std::numeric_limits<int>::max();
 // In place of a rank: none, or one that does not answer.
 inline constexpr int kNobody = -1, kUnheard = -2;
 
+enum class RequestKind : uint8_t { kSend, kHandOver, kReceive, kExpect };
+constexpr bool IsSend(RequestKind kind) { return kind <= RequestKind::kHandOver; }
+
 // Result of one pass of a state machine.  Tells its driver whether to back off.
 enum class Advance {
   kWaiting,  // nothing was done, because a message or an event has not arrived
@@ -59,14 +62,25 @@ class Communicator {
 
   // Begin a message of `bytes`, 0 to kMostMessageBytes.  The memory stays untouched until Test
   // returns true.
-  virtual absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) = 0;
-  virtual absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) = 0;
+  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) {
+    return Begin(RequestKind::kSend, const_cast<void*>(data), bytes, to, tag);
+  }
+  absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) {
+    return Begin(RequestKind::kReceive, data, bytes, from, tag);
+  }
   // As Send, but it finishes only once the receiver takes the message, however short.  The sender
   // thus knows how much is under way.
-  virtual absl::StatusOr<Request> HandOver(const void* data, size_t bytes, int to, int tag) = 0;
+  absl::StatusOr<Request> HandOver(const void* data, size_t bytes, int to, int tag) {
+    return Begin(RequestKind::kHandOver, const_cast<void*>(data), bytes, to, tag);
+  }
   // As Receive, for a message that may come late or never.  It has no time limit, and this rank is
   // not reported as waiting for it.
-  virtual absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) = 0;
+  absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) {
+    return Begin(RequestKind::kExpect, data, bytes, from, tag);
+  }
+  // Any of the four.  Sends only read the memory.
+  virtual absl::StatusOr<Request> Begin(RequestKind kind, void* data, size_t bytes, int peer,
+                                        int tag) = 0;
   // Ends a request of Expect for which nothing has arrived.
   virtual absl::Status Withdraw(Request request) = 0;
   // Returns true once, when the request is done.  The request then ends.  Never blocks.

@@ -129,20 +129,30 @@ class MpiCommunicator final : public Communicator {
 #endif
   }
 
-  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
-    return Post(MPI_Isend, "MPI_Isend", data, bytes, to, tag);
-  }
-
-  absl::StatusOr<Request> HandOver(const void* data, size_t bytes, int to, int tag) override {
-    return Post(MPI_Issend, "MPI_Issend", data, bytes, to, tag);
-  }
-
-  absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
-    return Await(data, bytes, from, tag, RequestKind::kReceive);
-  }
-
-  absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) override {
-    return Await(data, bytes, from, tag, RequestKind::kExpect);
+  absl::StatusOr<Request> Begin(RequestKind kind, void* data, size_t bytes, int peer,
+                                int tag) override {
+    RETURN_IF_ERROR(fault_);
+    GYRE_CHECK(bytes <= kMostMessageBytes);
+    const Request request = requests_.Add();
+    pending_.resize(requests_.size());
+    pending_[request] = {bytes, peer, kind, Clock::now() + timeout_};
+    MPI_Request* const mpi_request = &requests_.at(request);
+    const int count = static_cast<int>(bytes);
+    const char* call = "MPI_Irecv";
+    const int code = watch_->Over([&] {
+      switch (kind) {
+        case RequestKind::kSend:
+          call = "MPI_Isend";
+          return MPI_Isend(data, count, MPI_BYTE, peer, tag, all_, mpi_request);
+        case RequestKind::kHandOver:
+          call = "MPI_Issend";
+          return MPI_Issend(data, count, MPI_BYTE, peer, tag, all_, mpi_request);
+        default:
+          return MPI_Irecv(data, count, MPI_BYTE, peer, tag, all_, mpi_request);
+      }
+    });
+    RETURN_IF_ERROR(Checked(code, call, peer));
+    return request;
   }
 
   absl::Status Withdraw(Request request) override {
@@ -167,7 +177,7 @@ class MpiCommunicator final : public Communicator {
       if (pending.kind == RequestKind::kExpect || now < pending.deadline) return false;
       return Overdue(pending.peer);
     }
-    if (pending.kind != RequestKind::kSend) RETURN_IF_ERROR(CheckLength(status, pending));
+    if (!IsSend(pending.kind)) RETURN_IF_ERROR(CheckLength(status, pending));
     return true;
   }
 
@@ -233,28 +243,6 @@ class MpiCommunicator final : public Communicator {
           EndJob(kFailedExitCode);
         });
     return absl::OkStatus();
-  }
-
-  enum class RequestKind : uint8_t { kSend, kReceive, kExpect };
-
-  absl::StatusOr<Request> Post(decltype(MPI_Isend)* send, const char* call, const void* data,
-                               size_t bytes, int to, int tag) {
-    RETURN_IF_ERROR(fault_);
-    const Request request = NewRequest(bytes, to, RequestKind::kSend);
-    const int code = watch_->Over([&] {
-      return send(data, static_cast<int>(bytes), MPI_BYTE, to, tag, all_, &requests_.at(request));
-    });
-    RETURN_IF_ERROR(Checked(code, call, to));
-    return request;
-  }
-
-  absl::StatusOr<Request> Await(void* data, size_t bytes, int from, int tag, RequestKind kind) {
-    RETURN_IF_ERROR(fault_);
-    const Request request = NewRequest(bytes, from, kind);
-    RETURN_IF_ERROR(Checked(
-        MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, all_, &requests_.at(request)),
-        "MPI_Irecv", from));
-    return request;
   }
 
   struct PendingRequest {
@@ -373,14 +361,6 @@ class MpiCommunicator final : public Communicator {
       hosts_.push_back(numbers.try_emplace(of, static_cast<int>(numbers.size())).first->second);
     }
     return absl::OkStatus();
-  }
-
-  Request NewRequest(size_t bytes, int peer, RequestKind kind) {
-    GYRE_CHECK(bytes <= kMostMessageBytes);
-    const Request request = requests_.Add();
-    pending_.resize(requests_.size());
-    pending_[request] = {bytes, peer, kind, Clock::now() + timeout_};
-    return request;
   }
 
   absl::Status Checked(int code, const char* call, int peer) {

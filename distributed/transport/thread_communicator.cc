@@ -25,9 +25,8 @@ using Clock = std::chrono::steady_clock;
 struct MessageEnd {
   enum class State : uint8_t { kFree, kPosted, kDone };
   State state = State::kFree;
-  bool is_send = false;
-  bool expected = false;  // of a receive: it may never come
-  int owner = 0;          // the rank that posted it
+  RequestKind kind = RequestKind::kSend;
+  int owner = 0;  // the rank that posted it
   int peer = 0, tag = 0;
   void* data = nullptr;
   size_t bytes = 0;
@@ -36,7 +35,8 @@ struct MessageEnd {
 };
 
 bool BelongTogether(const MessageEnd& a, const MessageEnd& b) {
-  return a.owner == b.peer && a.peer == b.owner && a.tag == b.tag && a.is_send != b.is_send;
+  return a.owner == b.peer && a.peer == b.owner && a.tag == b.tag &&
+         IsSend(a.kind) != IsSend(b.kind);
 }
 
 struct ThreadJob {
@@ -68,31 +68,39 @@ class ThreadCommunicator final : public Communicator {
   // A GPU's would need its own copies: ranks that are threads stage it through the host.
   bool moves_device_memory(DeviceKind kind) const override { return kind != DeviceKind::kCuda; }
 
-  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
-    // Only read from: is_send.
-    return Post(/*is_send=*/true, const_cast<void*>(data), bytes, to, tag);
-  }
-
-  absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
-    return Post(/*is_send=*/false, data, bytes, from, tag);
-  }
-
-  absl::StatusOr<Request> HandOver(const void* data, size_t bytes, int to, int tag) override {
-    return Send(data, bytes, to, tag);
-  }
-
-  absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) override {
-    ASSIGN_OR_RETURN(const Request request, Receive(data, bytes, from, tag));
+  absl::StatusOr<Request> Begin(RequestKind kind, void* data, size_t bytes, int peer,
+                                int tag) override {
+    GYRE_CHECK(peer >= 0 && peer < job_->ranks);
     std::lock_guard lock(job_->mutex);
-    ends_[request].expected = true;
-    return request;
+    RETURN_IF_ERROR(CheckAborted());
+    // Places are taken again, so that a steady state allocates nothing.
+    auto place = std::ranges::find(ends_, MessageEnd::State::kFree, &MessageEnd::state);
+    if (place == ends_.end()) place = ends_.emplace(place);
+    MessageEnd& mine = *place;
+    mine = {.state = MessageEnd::State::kPosted,
+            .kind = kind,
+            .owner = rank_,
+            .peer = peer,
+            .tag = tag,
+            .data = data,
+            .bytes = bytes,
+            .deadline = Clock::now() + job_->timeout};
+    const auto other = std::ranges::find_if(
+        job_->posted, [&](const MessageEnd* other) { return BelongTogether(mine, *other); });
+    if (other == job_->posted.end()) {
+      job_->posted.push_back(&mine);
+    } else {
+      Match(mine, **other);
+      job_->posted.erase(other);
+    }
+    return place - ends_.begin();
   }
 
   absl::Status Withdraw(Request request) override {
     std::lock_guard lock(job_->mutex);
     RETURN_IF_ERROR(CheckAborted());
     MessageEnd& end = ends_[request];
-    GYRE_CHECK(end.expected && end.state == MessageEnd::State::kPosted);
+    GYRE_CHECK(end.kind == RequestKind::kExpect && end.state == MessageEnd::State::kPosted);
     std::erase(job_->posted, &end);
     end.state = MessageEnd::State::kFree;
     return absl::OkStatus();
@@ -105,10 +113,10 @@ class ThreadCommunicator final : public Communicator {
     MessageEnd& end = ends_[request];
     GYRE_CHECK(end.state != MessageEnd::State::kFree);
     if (end.state == MessageEnd::State::kPosted) {
-      if (end.expected || Clock::now() < end.deadline) return false;
+      if (end.kind == RequestKind::kExpect || Clock::now() < end.deadline) return false;
       return Accuse(end.peer);
     }
-    if (!end.is_send && end.peer_bytes != end.bytes) {
+    if (!IsSend(end.kind) && end.peer_bytes != end.bytes) {
       auto error = absl::InternalError(absl::StrCat("rank ", end.peer, " sent ", end.peer_bytes,
                                                     " bytes, expected ", end.bytes));
       Withdraw();
@@ -138,34 +146,6 @@ class ThreadCommunicator final : public Communicator {
   void Abort(const absl::Status& reason, int /*exit_code*/) override { Tell(reason); }
 
  private:
-  absl::StatusOr<Request> Post(bool is_send, void* data, size_t bytes, int peer, int tag) {
-    GYRE_CHECK(peer >= 0 && peer < job_->ranks);
-    std::lock_guard lock(job_->mutex);
-    RETURN_IF_ERROR(CheckAborted());
-    // Places are taken again, so that a steady state allocates nothing.
-    auto place = std::ranges::find(ends_, MessageEnd::State::kFree, &MessageEnd::state);
-    if (place == ends_.end()) place = ends_.emplace(place);
-    const Request request = place - ends_.begin();
-    MessageEnd& mine = ends_[request];
-    mine = {.state = MessageEnd::State::kPosted,
-            .is_send = is_send,
-            .owner = rank_,
-            .peer = peer,
-            .tag = tag,
-            .data = data,
-            .bytes = bytes,
-            .deadline = Clock::now() + job_->timeout};
-    const auto other = std::ranges::find_if(
-        job_->posted, [&](const MessageEnd* other) { return BelongTogether(mine, *other); });
-    if (other == job_->posted.end()) {
-      job_->posted.push_back(&mine);
-    } else {
-      Match(mine, **other);
-      job_->posted.erase(other);
-    }
-    return request;
-  }
-
   void TellAll(const absl::Status& fault) {
     if (job_->aborted.ok()) job_->aborted = OwnCopy(fault);
   }
@@ -175,7 +155,7 @@ class ThreadCommunicator final : public Communicator {
     std::vector<int> waits_for = job_->waiting_for;
     // The oldest message that a rank waits for is what counts.
     for (auto end = job_->posted.rbegin(); end != job_->posted.rend(); ++end) {
-      if (!(*end)->expected) waits_for[(*end)->owner] = (*end)->peer;
+      if ((*end)->kind != RequestKind::kExpect) waits_for[(*end)->owner] = (*end)->peer;
     }
     waits_for[rank_] = rank;
     const int silent = SilentRank(waits_for, rank);
@@ -187,8 +167,8 @@ class ThreadCommunicator final : public Communicator {
   }
 
   static void Match(MessageEnd& a, MessageEnd& b) {
-    const MessageEnd& send = a.is_send ? a : b;
-    MessageEnd& receive = a.is_send ? b : a;
+    const MessageEnd& send = IsSend(a.kind) ? a : b;
+    MessageEnd& receive = IsSend(a.kind) ? b : a;
     if (send.bytes == receive.bytes && send.bytes > 0) {
       std::memcpy(receive.data, send.data, send.bytes);
     }

@@ -62,17 +62,9 @@ class WrappedCommunicator : public Communicator {
   bool moves_device_memory(DeviceKind kind) const override {
     return inner_.moves_device_memory(kind);
   }
-  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
-    return inner_.Send(data, bytes, to, tag);
-  }
-  absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
-    return inner_.Receive(data, bytes, from, tag);
-  }
-  absl::StatusOr<Request> HandOver(const void* data, size_t bytes, int to, int tag) override {
-    return Send(data, bytes, to, tag);  // threads' finish no earlier
-  }
-  absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) override {
-    return inner_.Expect(data, bytes, from, tag);
+  absl::StatusOr<Request> Begin(RequestKind kind, void* data, size_t bytes, int peer,
+                                int tag) override {
+    return inner_.Begin(kind, data, bytes, peer, tag);
   }
   absl::Status Withdraw(Request request) override { return inner_.Withdraw(request); }
   absl::StatusOr<bool> Test(Request request) override { return inner_.Test(request); }
@@ -91,9 +83,10 @@ class WrappedCommunicator : public Communicator {
 class CountingCommunicator final : public WrappedCommunicator {
  public:
   using WrappedCommunicator::WrappedCommunicator;
-  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
-    if (bytes != sizeof(Claim)) bytes_sent_ += bytes;
-    return WrappedCommunicator::Send(data, bytes, to, tag);
+  absl::StatusOr<Request> Begin(RequestKind kind, void* data, size_t bytes, int peer,
+                                int tag) override {
+    if (IsSend(kind) && bytes != sizeof(Claim)) bytes_sent_ += bytes;
+    return WrappedCommunicator::Begin(kind, data, bytes, peer, tag);
   }
   size_t bytes_sent() const { return bytes_sent_; }
 
@@ -106,12 +99,18 @@ class CountingCommunicator final : public WrappedCommunicator {
 class CheckingCommunicator final : public WrappedCommunicator {
  public:
   using WrappedCommunicator::WrappedCommunicator;
-  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
-    return Track(WrappedCommunicator::Send(data, bytes, to, tag), data, bytes, /*is_send=*/true);
-  }
-  absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
-    return Track(WrappedCommunicator::Receive(data, bytes, from, tag), data, bytes,
-                 /*is_send=*/false);
+  absl::StatusOr<Request> Begin(RequestKind kind, void* data, size_t bytes, int peer,
+                                int tag) override {
+    const auto request = WrappedCommunicator::Begin(kind, data, bytes, peer, tag);
+    if (!request.ok()) return request;
+    const bool is_send = IsSend(kind);
+    const char* const begin = static_cast<const char*>(data);
+    for (const auto& [other, use] : in_use_) {
+      const bool overlap = begin < use.data + use.bytes && use.data < begin + bytes;
+      EXPECT_FALSE(overlap && !(is_send && use.is_send));
+    }
+    in_use_[*request] = {begin, bytes, is_send, is_send ? std::string(begin, bytes) : ""};
+    return request;
   }
   absl::StatusOr<bool> Test(Request request) override {
     absl::StatusOr<bool> done = WrappedCommunicator::Test(request);
@@ -132,18 +131,6 @@ class CheckingCommunicator final : public WrappedCommunicator {
     std::string content;
   };
 
-  absl::StatusOr<Request> Track(absl::StatusOr<Request> request, const void* data, size_t bytes,
-                                bool is_send) {
-    if (!request.ok()) return request;
-    const char* const begin = static_cast<const char*>(data);
-    for (const auto& [other, use] : in_use_) {
-      const bool overlap = begin < use.data + use.bytes && use.data < begin + bytes;
-      EXPECT_FALSE(overlap && !(is_send && use.is_send));
-    }
-    in_use_[*request] = {begin, bytes, is_send, is_send ? std::string(begin, bytes) : ""};
-    return request;
-  }
-
   std::unordered_map<Request, InUse> in_use_;
 };
 
@@ -152,15 +139,13 @@ class CheckingCommunicator final : public WrappedCommunicator {
 class BufferingCommunicator final : public WrappedCommunicator {
  public:
   using WrappedCommunicator::WrappedCommunicator;
-  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
+  absl::StatusOr<Request> Begin(RequestKind kind, void* data, size_t bytes, int peer,
+                                int tag) override {
     HandOn();
+    if (!IsSend(kind)) return WrappedCommunicator::Begin(kind, data, bytes, peer, tag);
     const char* const begin = static_cast<const char*>(data);
-    kept_.push_back({std::string(begin, begin + bytes), to, tag});
+    kept_.push_back({std::string(begin, begin + bytes), peer, tag});
     return kBuffered;
-  }
-  absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
-    HandOn();
-    return WrappedCommunicator::Receive(data, bytes, from, tag);
   }
   absl::StatusOr<bool> Test(Request request) override {
     if (request == kBuffered) return true;
@@ -175,9 +160,10 @@ class BufferingCommunicator final : public WrappedCommunicator {
  private:
   void HandOn() {
     for (; sent_ < kept_.size(); ++sent_) {
-      const Kept& kept = kept_[sent_];
-      EXPECT_TRUE(
-          WrappedCommunicator::Send(kept.bytes.data(), kept.bytes.size(), kept.to, kept.tag).ok());
+      Kept& kept = kept_[sent_];
+      EXPECT_TRUE(WrappedCommunicator::Begin(RequestKind::kSend, kept.bytes.data(),
+                                             kept.bytes.size(), kept.to, kept.tag)
+                      .ok());
     }
   }
 
@@ -197,9 +183,10 @@ class DelayingCommunicator final : public WrappedCommunicator {
  public:
   DelayingCommunicator(Communicator& inner, uint64_t seed)
       : WrappedCommunicator(inner), random_(seed * 1000 + inner.rank()) {}
-  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
-    MaybeSleep();
-    return WrappedCommunicator::Send(data, bytes, to, tag);
+  absl::StatusOr<Request> Begin(RequestKind kind, void* data, size_t bytes, int peer,
+                                int tag) override {
+    if (IsSend(kind)) MaybeSleep();
+    return WrappedCommunicator::Begin(kind, data, bytes, peer, tag);
   }
   absl::StatusOr<bool> Test(Request request) override {
     auto [hidden, is_new] = hidden_.try_emplace(request, static_cast<int>(random_() % 8));

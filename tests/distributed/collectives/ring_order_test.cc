@@ -18,9 +18,10 @@ namespace {
 class Receivers final : public WrappedCommunicator {
  public:
   using WrappedCommunicator::WrappedCommunicator;
-  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
-    all.insert(to);
-    return WrappedCommunicator::Send(data, bytes, to, tag);
+  absl::StatusOr<Request> Begin(RequestKind kind, void* data, size_t bytes, int peer,
+                                int tag) override {
+    if (IsSend(kind)) all.insert(peer);
+    return WrappedCommunicator::Begin(kind, data, bytes, peer, tag);
   }
   std::set<int> all;
 };

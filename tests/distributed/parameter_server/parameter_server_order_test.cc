@@ -86,10 +86,11 @@ TEST(ParameterServer, NobodyWaitsInACircle) {
 // A communicator whose long messages seem not to be taken for a while.
 struct Holding final : WrappedCommunicator {
   using WrappedCommunicator::WrappedCommunicator;
-  // Of updates, too, which threads hand over so.
-  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
-    const bool holds = holds_;  // before the other rank may have it, and say so
-    ASSIGN_OR_RETURN(const Request request, WrappedCommunicator::Send(data, bytes, to, tag));
+  absl::StatusOr<Request> Begin(RequestKind kind, void* data, size_t bytes, int peer,
+                                int tag) override {
+    const bool holds = IsSend(kind) && holds_;  // before the other rank may have it, and say so
+    ASSIGN_OR_RETURN(const Request request,
+                     WrappedCommunicator::Begin(kind, data, bytes, peer, tag));
     if (!holds || bytes < size_t{1} << 17) return request;
     held_[request] = bytes;
     sum_ += bytes;

@@ -91,17 +91,12 @@ TEST(SharedMemory, HalfOfTheMemoryIsForAllRequests) {
 TEST(SharedMemory, MessagesUnderWayKeepTheirMemory) {
   struct Failing final : WrappedCommunicator {
     using WrappedCommunicator::WrappedCommunicator;
-    absl::StatusOr<Request> Send(const void* data, size_t bytes, int, int) override {
-      sent = {static_cast<const char*>(data), bytes};
-      return 0;
-    }
-    absl::StatusOr<Request> Receive(void* data, size_t bytes, int, int) override {
-      received = {static_cast<char*>(data), bytes};
+    absl::StatusOr<Request> Begin(RequestKind kind, void* data, size_t bytes, int, int) override {
+      (IsSend(kind) ? sent : received) = {static_cast<char*>(data), bytes};
       return 0;
     }
     absl::StatusOr<bool> Test(Request) override { return absl::UnavailableError("silent"); }
-    std::string_view sent;
-    std::span<char> received;
+    std::span<char> sent, received;
   };
   const auto communicators = NewThreadCommunicators(2, kPatienceMs);
   Failing failing(*communicators[0]);
