@@ -8,8 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "distributed/agreement.h"
-#include "distributed/lanes.h"
 #include "distributed/transport/backoff.h"
 #include "distributed/transport/rank_processes.h"
 #include "engine/runtime/check.h"
@@ -42,8 +40,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Start(MakeCommunicat
                                                                   AllreduceChoice allreduce,
                                                                   int64_t meeting_timeout_ms,
                                                                   int64_t stall_timeout_ms) {
-  std::unique_ptr<ProcessGroup> group(new ProcessGroup(meeting_timeout_ms, stall_timeout_ms));
-  group->StartThread(std::move(make), std::move(allreduce));
+  std::unique_ptr<ProcessGroup> group(new ProcessGroup(std::move(make), std::move(allreduce),
+                                                       meeting_timeout_ms, stall_timeout_ms));
   absl::Status status = group->AwaitOpening();
   if (absl::IsDeadlineExceeded(status)) {
     static_cast<void>(group.release());  // its thread uses it, if it ever goes on
@@ -51,9 +49,6 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Start(MakeCommunicat
   RETURN_IF_ERROR(status);
   return group;
 }
-
-ProcessGroup::ProcessGroup(int64_t meeting_timeout_ms, int64_t stall_timeout_ms)
-    : meeting_timeout_(meeting_timeout_ms), stall_timeout_(stall_timeout_ms) {}
 
 ProcessGroup::~ProcessGroup() { static_cast<void>(Close()); }
 
@@ -64,22 +59,24 @@ absl::Status ProcessGroup::Stop() {
   return Close();
 }
 
-void ProcessGroup::StartThread(MakeCommunicator make, AllreduceChoice allreduce) {
-  std::promise<void> closed;
+ProcessGroup::ProcessGroup(MakeCommunicator make, AllreduceChoice allreduce,
+                           int64_t meeting_timeout_ms, int64_t stall_timeout_ms)
+    : meeting_timeout_(meeting_timeout_ms), stall_timeout_(stall_timeout_ms) {
+  std::promise<absl::Status> opened;
+  std::promise<void> finished, closed;
+  opened_ = opened.get_future();
+  finished_ = finished.get_future();
   closed_ = closed.get_future();
   thread_ = std::thread([this, make = std::move(make), allreduce = std::move(allreduce),
+                         opened = std::move(opened), finished = std::move(finished),
                          closed = std::move(closed)]() mutable {
     pthread_setname_np(pthread_self(), kMeetingThread);
     std::unique_lock driving(driving_);
     absl::Status status = Open(make, allreduce);
-    const bool opened = status.ok();
-    if (!opened) queue_.Fail(status);
-    {
-      std::lock_guard lock(mutex_);
-      opened_ = std::move(status);
-    }
-    EnterPhase(Phase::kOpen);
-    if (opened) {
+    const bool works = status.ok();
+    if (!works) queue_.Fail(status);
+    opened.set_value(std::move(status));
+    if (works) {
       // Ranks may have to come together for it, and one thread may start all of them.
       const absl::Status made = lanes_->Open();
       if (!made.ok()) Fail(made);
@@ -87,11 +84,11 @@ void ProcessGroup::StartThread(MakeCommunicator make, AllreduceChoice allreduce)
       Run();
       driving.lock();
     }
-    // From kClosing on the group may be gone, so that the thread uses what is its own.
+    // Once it has finished the group may be gone, so that the thread uses what is its own.
     auto communicator = std::move(communicator_);
     auto lanes = std::move(lanes_);
     driving.unlock();
-    EnterPhase(Phase::kClosing);
+    finished.set_value();
     // On the thread that made it, as MPI demands; and first, so that no rank writes into memory
     // that the others free.
     communicator.reset();
@@ -101,13 +98,9 @@ void ProcessGroup::StartThread(MakeCommunicator make, AllreduceChoice allreduce)
 }
 
 absl::Status ProcessGroup::AwaitOpening() {
-  std::unique_lock lock(mutex_);
   std::string stopped;  // at the last look
   for (auto waited = kBetweenStoppedLooks;; waited += kBetweenStoppedLooks) {
-    if (phase_changed_.wait_for(lock, kBetweenStoppedLooks,
-                                [&] { return phase_ != Phase::kOpening; })) {
-      return opened_;
-    }
+    if (opened_.wait_for(kBetweenStoppedLooks) == std::future_status::ready) return opened_.get();
     const bool over = waited >= meeting_timeout_;
     if (!over && waited < stall_timeout_) continue;
     const AbsentRanks absent = FindAbsentRanks();
@@ -126,10 +119,7 @@ absl::Status ProcessGroup::AwaitOpening() {
 absl::Status ProcessGroup::Close() {
   if (!thread_.joinable()) return absl::OkStatus();
   queue_.Close();
-  {
-    std::unique_lock lock(mutex_);
-    phase_changed_.wait(lock, [&] { return phase_ == Phase::kClosing; });
-  }
+  finished_.wait();
   if (closed_.wait_for(parting_timeout_) == std::future_status::ready) {
     thread_.join();
     return absl::OkStatus();
@@ -138,12 +128,6 @@ absl::Status ProcessGroup::Close() {
   const std::string stopped = FindAbsentRanks().stopped;
   return Hangs("MPI_Finalize", parting_timeout_.count(),
                stopped.empty() ? "another rank has not come to its end" : stopped);
-}
-
-void ProcessGroup::EnterPhase(Phase phase) {
-  std::lock_guard lock(mutex_);
-  phase_ = phase;
-  phase_changed_.notify_all();
 }
 
 absl::Status ProcessGroup::Open(const MakeCommunicator& make, const AllreduceChoice& allreduce) {
@@ -158,21 +142,6 @@ absl::Status ProcessGroup::Open(const MakeCommunicator& make, const AllreduceCho
   lanes_ = std::make_unique<Lanes>(*communicator_, allreduce, std::move(selector));
   return absl::OkStatus();
 }
-
-int ProcessGroup::rank() const { return communicator_->rank(); }
-int ProcessGroup::size() const { return communicator_->size(); }
-
-double ProcessGroup::BytesSent(size_t bytes, DType dtype) const {
-  return lanes_->BytesSent(bytes, dtype);
-}
-
-size_t ProcessGroup::WorthwhileBytes() const { return lanes_->WorthwhileBytes(); }
-
-const std::string& ProcessGroup::algorithm() const { return lanes_->algorithm(); }
-
-std::string ProcessGroup::DescribeAllreduce() const { return lanes_->Describe(); }
-
-bool ProcessGroup::CanUse(std::string_view algorithm) const { return lanes_->CanUse(algorithm); }
 
 absl::Status ProcessGroup::UseAllreduce(const std::string& algorithm) {
   RETURN_IF_ERROR(CheckAllreduce(algorithm, std::nullopt));
@@ -194,12 +163,6 @@ absl::Status ProcessGroup::UseDevice(Device& device) {
   const Tensor nothing{nullptr, Shape({0}), DType::kF64};
   return Wait(Submit("connection", nothing, nullptr, MemoryKind::kDevice)).status();
 }
-
-size_t ProcessGroup::DeviceBytes(std::string_view allreduce, size_t bytes, int ranks) {
-  return Lanes::DeviceBytes(allreduce, bytes, ranks);
-}
-
-bool ProcessGroup::sums_device_memory() const { return lanes_->sums_device_memory(); }
 
 absl::StatusOr<std::byte*> ProcessGroup::Share(size_t bytes) {
   if (size() == 1 || !lanes_->sums_in_arenas()) return nullptr;
@@ -272,10 +235,6 @@ absl::Status ProcessGroup::Refuse(std::string_view what, const absl::Status& rea
     return reason;
   });
 }
-
-absl::Status ProcessGroup::status() { return queue_.status(); }
-
-absl::StatusOr<bool> ProcessGroup::Done(Ticket ticket) { return queue_.Done(ticket); }
 
 absl::StatusOr<double> ProcessGroup::Wait(Ticket ticket) {
   const double since = Timeline::on() ? Timeline::Now() : 0;

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -24,13 +23,12 @@
 #include "absl/status/statusor.h"
 #include "distributed/agreement.h"
 #include "distributed/collectives/algorithms/catalogue.h"
+#include "distributed/lanes.h"
 #include "distributed/transport/communicator.h"
 #include "distributed/work_queue.h"
 #include "engine/runtime/device/device.h"
 
 namespace gyre {
-
-class Lanes;
 
 // Work of the driving thread besides operations in order.  It serves messages that may arrive at
 // any time, such as a parameter server's.
@@ -67,20 +65,20 @@ class ProcessGroup {
   // Stops, if Stop was not called.  Does not wait for events after an error.
   ~ProcessGroup();
 
-  int rank() const;
-  int size() const;
+  int rank() const { return communicator_->rank(); }
+  int size() const { return communicator_->size(); }
 
   // Bytes that the rank that sends most sends for a sum of `bytes` in host memory.
-  double BytesSent(size_t bytes, DType dtype) const;
+  double BytesSent(size_t bytes, DType dtype) const { return lanes_->BytesSent(bytes, dtype); }
   // Size from which a sum is worth its start (collectives/choice/selector.h).  Equal on all ranks.
-  size_t WorthwhileBytes() const;
+  size_t WorthwhileBytes() const { return lanes_->WorthwhileBytes(); }
   // The name of the algorithm.
-  const std::string& algorithm() const;
+  const std::string& algorithm() const { return lanes_->algorithm(); }
   // The algorithm, its wire type and the hosts, for people.
-  std::string DescribeAllreduce() const;
+  std::string DescribeAllreduce() const { return lanes_->Describe(); }
 
   // Whether UseAllreduce can take it here.  Equal on all ranks.
-  bool CanUse(std::string_view algorithm) const;
+  bool CanUse(std::string_view algorithm) const { return lanes_->CanUse(algorithm); }
   // Sums by another algorithm from now on, the same on all ranks.  Blocks.  Precondition: no
   // UseDevice or Share before.  Errors: as Start's, and FailedPrecondition if ranks name others.
   absl::Status UseAllreduce(const std::string& algorithm);
@@ -92,10 +90,12 @@ class ProcessGroup {
   absl::Status UseDevice(Device& device);
   // Device memory for sums of tensors of up to `bytes`, for the plan.  NCCL allocates more, which
   // no plan has.  Precondition: `allreduce` is one of the names.
-  static size_t DeviceBytes(std::string_view allreduce, size_t bytes, int ranks);
+  static size_t DeviceBytes(std::string_view allreduce, size_t bytes, int ranks) {
+    return Lanes::DeviceBytes(allreduce, bytes, ranks);
+  }
   // Whether Submit accepts memory of the device.  False before UseDevice, constant after it, and
   // true for a cpu device, whose memory is the host's.
-  bool sums_device_memory() const;
+  bool sums_device_memory() const { return lanes_->sums_device_memory(); }
 
   // Returns zeroed host memory, aligned to pages, in which ranks sum in place.  Null for one rank,
   // for an algorithm that has no use for it, and if the host has no room.  It lives until Unshare,
@@ -132,10 +132,10 @@ class ProcessGroup {
   // before it are done.  Returns `reason`, annotated by `what`, and makes it every rank's error.
   absl::Status Refuse(std::string_view what, const absl::Status& reason);
   // The first error so far.
-  absl::Status status();
+  absl::Status status() { return queue_.status(); }
   // Whether the operation is done.  Precondition: no wait for the ticket.
   // Errors: those of the operation, with its label.  After the first error every ticket has it.
-  absl::StatusOr<bool> Done(Ticket ticket);
+  absl::StatusOr<bool> Done(Ticket ticket) { return queue_.Done(ticket); }
   // Blocks.  Returns the sum of squares of the sum, and forgets the ticket.  Errors: as Done's.
   absl::StatusOr<double> Wait(Ticket ticket);
   // Wait on any thread, such as a stream's, without driving.  Errors: as Done's.
@@ -177,14 +177,11 @@ class ProcessGroup {
   void Abort(const absl::Status& reason, int exit_code = 1);
 
  private:
-  enum class Phase { kOpening, kOpen, kClosing };
-
-  ProcessGroup(int64_t meeting_timeout_ms, int64_t stall_timeout_ms);
-  void StartThread(MakeCommunicator make, AllreduceChoice allreduce);
+  ProcessGroup(MakeCommunicator make, AllreduceChoice allreduce, int64_t meeting_timeout_ms,
+               int64_t stall_timeout_ms);
   absl::Status Open(const MakeCommunicator& make, const AllreduceChoice& allreduce);
   absl::Status AwaitOpening();
   absl::Status Close();
-  void EnterPhase(Phase phase);
   absl::StatusOr<std::byte*> Map(std::string_view what, size_t bytes, bool one_copy);
   template <typename Describe>
   Ticket SubmitWork(const Describe& describe);
@@ -206,12 +203,10 @@ class ProcessGroup {
   Works active_;
   Service* service_ = nullptr;
   const std::chrono::milliseconds meeting_timeout_, stall_timeout_;
-  std::chrono::milliseconds parting_timeout_{0};  // set before kOpen
-  std::mutex mutex_;                              // guards phase_ and opened_
-  std::condition_variable phase_changed_;
-  Phase phase_ = Phase::kOpening;
-  absl::Status opened_;       // error of Open
-  std::future<void> closed_;  // once the communicator has ended
+  std::chrono::milliseconds parting_timeout_{0};  // set before opened_
+  // When the communicator has started, all operations are done, and the communicator has ended.
+  std::future<absl::Status> opened_;
+  std::future<void> finished_, closed_;
   std::thread thread_;
 };
 
