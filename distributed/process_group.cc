@@ -281,16 +281,12 @@ absl::StatusOr<std::string> ProcessGroup::TextOfLeader(std::string_view what, st
     std::string text;
     Mail mail;
   };
-  auto letter = std::make_unique<Letter>();
+  const auto letter = std::make_shared<Letter>();
   letter->text = std::move(text);
   if (!leader) letter->mail.incoming.push_back({0});
   for (int to = 1; leader && to < size(); ++to) letter->mail.outgoing.push_back({to, letter->text});
   if (absl::Status sent = Wait(Submit(what, &letter->mail)).status(); !sent.ok()) {
-    // Messages may be under way until the job ends.
-    static std::mutex mutex;
-    static auto* const kept = new std::vector<std::unique_ptr<Letter>>;
-    const std::lock_guard lock(mutex);
-    kept->push_back(std::move(letter));
+    Keep(letter);
     return sent;
   }
   return leader ? std::move(letter->text) : std::move(letter->mail.incoming[0].bytes);

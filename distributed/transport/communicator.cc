@@ -3,6 +3,8 @@
 #include "distributed/transport/communicator.h"
 
 #include <algorithm>
+#include <mutex>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -57,6 +59,13 @@ absl::Status WaitFor(Communicator& communicator, Request request) {
     if (done) return absl::OkStatus();
     backoff.Pause();
   }
+}
+
+void Keep(std::shared_ptr<void> memory) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::shared_ptr<void>>;
+  const std::lock_guard lock(mutex);
+  kept->push_back(std::move(memory));
 }
 
 }  // namespace gyre

@@ -132,6 +132,9 @@ class PolledWait {
 // Blocks until the request is done.  Spins, then sleeps.
 absl::Status WaitFor(Communicator& communicator, Request request);
 
+// Keeps memory that messages may still read and write after an error, until the process has ended.
+void Keep(std::shared_ptr<void> memory);
+
 // Ranks as threads of this process (`--ranks`, tests, a single rank).  Element r is used by the
 // thread of rank r.  A send finishes when its receive is posted, as a large one does in MPI.
 // `hosts` is the result of hosts(), or empty for one host.

@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -63,35 +62,24 @@ absl::Status NoRoom(const std::string& what) {
   return absl::ResourceExhaustedError(absl::StrCat(what, ": ", strerror(errno)));
 }
 
-// all.back() to every other rank of the host, and theirs to its place.
-template <typename T>
-absl::Status Swap(Communicator& communicator, const std::vector<int>& ranks, std::vector<T>& all) {
-  std::vector<Request> requests;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] == communicator.rank()) continue;
-    ASSIGN_OR_RETURN(requests.emplace_back(),
-                     communicator.Receive(&all[i], sizeof(T), ranks[i], kSharedMemoryTag));
-    ASSIGN_OR_RETURN(requests.emplace_back(),
-                     communicator.Send(&all.back(), sizeof(T), ranks[i], kSharedMemoryTag));
-  }
-  for (const Request request : requests) RETURN_IF_ERROR(WaitFor(communicator, request));
-  return absl::OkStatus();
-}
-
-// For what messages may still read and write after an error: memory until the process has ended.
-void Keep(std::shared_ptr<void> memory) {
-  static std::mutex mutex;
-  static auto* const kept = new std::vector<std::shared_ptr<void>>;
-  std::lock_guard lock(mutex);
-  kept->push_back(std::move(memory));
-}
-
 // `mine` to every other rank of the host, and theirs; result by index.
 template <typename T>
 absl::StatusOr<std::vector<T>> Exchange(Communicator& communicator, const std::vector<int>& ranks,
                                         const T& mine) {
   const auto all = std::make_shared<std::vector<T>>(ranks.size() + 1, mine);
-  if (absl::Status status = Swap(communicator, ranks, *all); !status.ok()) {
+  const auto swap = [&]() -> absl::Status {
+    std::vector<Request> requests;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      if (ranks[i] == communicator.rank()) continue;
+      ASSIGN_OR_RETURN(requests.emplace_back(),
+                       communicator.Receive(&(*all)[i], sizeof(T), ranks[i], kSharedMemoryTag));
+      ASSIGN_OR_RETURN(requests.emplace_back(),
+                       communicator.Send(&all->back(), sizeof(T), ranks[i], kSharedMemoryTag));
+    }
+    for (const Request request : requests) RETURN_IF_ERROR(WaitFor(communicator, request));
+    return absl::OkStatus();
+  };
+  if (absl::Status status = swap(); !status.ok()) {
     Keep(all);
     return status;
   }
