@@ -38,6 +38,7 @@ absl::StatusOr<ScalingPoint> SimulateScaling(const Workload& workload, const Sum
         absl::StrCat("servers: expected fewer than the ", ranks, " ranks, got ", setup.servers));
   }
   StepSimulation simulation{.ranks = workers,
+                            .buckets = BucketsOfOne(workload),
                             .schedule = setup.schedule,
                             .served = served,
                             .stragglers = setup.stragglers,
@@ -51,11 +52,9 @@ absl::StatusOr<ScalingPoint> SimulateScaling(const Workload& workload, const Sum
                                                      " ranks on ", shape.hosts,
                                                      shape.hosts == 1 ? " host" : " hosts"));
     }
-    ASSIGN_OR_RETURN(const size_t worthwhile, costs.WorthwhileBytes(algorithm, shape));
-    simulation.buckets =
-        setup.bucket_a_gradient ? BucketsOfOne(workload) : FitBuckets(workload, worthwhile);
-  } else {
-    simulation.buckets = BucketsOfOne(workload);
+    if (!setup.bucket_a_gradient) {
+      simulation.buckets = FitBuckets(workload, costs.WorthwhileBytes(algorithm, shape));
+    }
   }
   StepSimulation free = simulation;
   free.sums.resize(simulation.buckets.size());

@@ -17,12 +17,7 @@ constexpr double kManyBytes = 1e12;
 absl::StatusOr<SumCosts> SumCosts::Create(const LinkCosts& links, std::string_view calibration) {
   SumCosts costs;
   costs.links_ = links;
-  costs.calibration_ = calibration;
-  ASSIGN_OR_RETURN(const std::vector<ClusterShape> shapes, CalibratedShapes(calibration));
-  for (const ClusterShape shape : shapes) {
-    ASSIGN_OR_RETURN(const Selector selector, Selector::Calibrated(calibration, shape));
-    for (const Selector::Cost& cost : selector.costs()) costs.measured_.push_back({shape, cost});
-  }
+  ASSIGN_OR_RETURN(costs.measured_, ReadCalibration(calibration));
   return costs;
 }
 
@@ -37,15 +32,14 @@ SumCost SumCosts::Modelled(std::string_view algorithm, ClusterShape shape) const
 SumCost SumCosts::Of(std::string_view algorithm, ClusterShape shape) const {
   const SumCost model = Modelled(algorithm, shape);
   SumCost measured, modelled;  // added up over clusters
-  for (const Measured& of : measured_) {
-    if (of.cost.algorithm != algorithm || (of.shape.hosts == 1) != (shape.hosts == 1)) continue;
-    if (of.shape.ranks == shape.ranks && of.shape.hosts == shape.hosts) {
-      return {of.cost.start_s, of.cost.byte_s};
-    }
-    const SumCost there = Modelled(algorithm, of.shape);
+  for (const auto& [cluster, selector] : measured_) {
+    const auto cost = std::ranges::find(selector.costs(), algorithm, &Selector::Cost::algorithm);
+    if (cost == selector.costs().end() || (cluster.hosts == 1) != (shape.hosts == 1)) continue;
+    if (cluster == shape) return {cost->start_s, cost->byte_s};
+    const SumCost there = Modelled(algorithm, cluster);
     if (!std::isfinite(there.start_s)) continue;
-    measured.start_s += of.cost.start_s;
-    measured.byte_s += of.cost.byte_s;
+    measured.start_s += cost->start_s;
+    measured.byte_s += cost->byte_s;
     modelled.start_s += there.start_s;
     modelled.byte_s += there.byte_s;
   }
@@ -73,11 +67,11 @@ std::string_view SumCosts::Fastest(double bytes, ClusterShape shape) const {
   });
 }
 
-absl::StatusOr<size_t> SumCosts::WorthwhileBytes(std::string_view algorithm,
-                                                 ClusterShape shape) const {
-  if (!calibration_.empty()) {
-    ASSIGN_OR_RETURN(const Selector selector, Selector::Calibrated(calibration_, shape));
-    return gyre::WorthwhileBytes(algorithm, selector, shape);
+size_t SumCosts::WorthwhileBytes(std::string_view algorithm, ClusterShape shape) const {
+  if (!measured_.empty()) {
+    const auto here = std::ranges::find(measured_, shape, &MeasuredCluster::shape);
+    return gyre::WorthwhileBytes(
+        algorithm, here == measured_.end() ? Selector::Modelled(shape) : here->selector, shape);
   }
   const std::vector<Selector::Choice> choices =
       Selector::Of([&](double bytes) {

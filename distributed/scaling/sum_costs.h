@@ -1,7 +1,6 @@
 // sum_costs.h: the time of a sum or of a parameter server's round trip, by model and calibration.
 #pragma once
 
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,21 +36,16 @@ class SumCosts {
   SumCost OfServer(ClusterShape shape, int dedicated) const;
 
   // Bucket size of a run with this calibration.  Without one, by the costs of this cluster.
-  absl::StatusOr<size_t> WorthwhileBytes(std::string_view algorithm, ClusterShape shape) const;
+  size_t WorthwhileBytes(std::string_view algorithm, ClusterShape shape) const;
 
   // The fastest algorithm for a sum of `bytes`.
   std::string_view Fastest(double bytes, ClusterShape shape) const;
 
  private:
-  struct Measured {
-    ClusterShape shape;
-    Selector::Cost cost;
-  };
   SumCost Modelled(std::string_view algorithm, ClusterShape shape) const;
 
   LinkCosts links_;
-  std::string calibration_;
-  std::vector<Measured> measured_;
+  std::vector<MeasuredCluster> measured_;
 };
 
 }  // namespace gyre

@@ -95,24 +95,8 @@ absl::StatusOr<Selector> Read(const Json& cluster) {
   return Selector(std::move(choices), std::move(costs));
 }
 
-// Of the text; each has ranks and hosts, and can be read.
-absl::Status ParseClusters(std::string_view text, Json& clusters) {
-  clusters = Json::array();
-  if (text.empty()) return absl::OkStatus();
-  const Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (file.is_discarded()) return Invalid("no JSON");
-  ASSIGN_OR_RETURN(const Json* const array, Array(file, kClusters));
-  for (const Json& cluster : *array) {
-    RETURN_IF_ERROR(Integer(cluster, kRanks, 1).status());
-    RETURN_IF_ERROR(Integer(cluster, kHosts, 1).status());
-    RETURN_IF_ERROR(Read(cluster).status());
-  }
-  clusters = *array;
-  return absl::OkStatus();
-}
-
-bool IsOf(const Json& cluster, ClusterShape shape) {
-  return cluster[kRanks] == shape.ranks && cluster[kHosts] == shape.hosts;
+ClusterShape ShapeIn(const Json& cluster) {
+  return {cluster[kRanks].get<int>(), cluster[kHosts].get<int>()};
 }
 
 }  // namespace
@@ -144,23 +128,25 @@ Selector Selector::Modelled(ClusterShape shape) {
   });
 }
 
-absl::StatusOr<std::vector<ClusterShape>> CalibratedShapes(std::string_view text) {
-  Json clusters;
-  RETURN_IF_ERROR(ParseClusters(text, clusters));
-  std::vector<ClusterShape> shapes;
-  for (const Json& cluster : clusters) {
-    shapes.push_back({cluster[kRanks].get<int>(), cluster[kHosts].get<int>()});
+absl::StatusOr<std::vector<MeasuredCluster>> ReadCalibration(std::string_view text) {
+  std::vector<MeasuredCluster> clusters;
+  if (text.empty()) return clusters;
+  const Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (file.is_discarded()) return Invalid("no JSON");
+  ASSIGN_OR_RETURN(const Json* const array, Array(file, kClusters));
+  for (const Json& cluster : *array) {
+    RETURN_IF_ERROR(Integer(cluster, kRanks, 1).status());
+    RETURN_IF_ERROR(Integer(cluster, kHosts, 1).status());
+    ASSIGN_OR_RETURN(Selector selector, Read(cluster));
+    clusters.push_back({ShapeIn(cluster), std::move(selector)});
   }
-  return shapes;
+  return clusters;
 }
 
 absl::StatusOr<Selector> Selector::Calibrated(std::string_view text, ClusterShape shape) {
-  Json clusters;
-  RETURN_IF_ERROR(ParseClusters(text, clusters));
-  for (const Json& cluster : clusters) {
-    if (IsOf(cluster, shape)) return Read(cluster);
-  }
-  return Modelled(shape);
+  ASSIGN_OR_RETURN(std::vector<MeasuredCluster> clusters, ReadCalibration(text));
+  const auto measured = std::ranges::find(clusters, shape, &MeasuredCluster::shape);
+  return measured == clusters.end() ? Modelled(shape) : std::move(measured->selector);
 }
 
 const std::string& Selector::Choose(size_t bytes) const {
@@ -221,11 +207,10 @@ std::string Selector::Describe() const {
 
 absl::StatusOr<std::string> WriteCalibration(std::string_view text, ClusterShape shape,
                                              const Selector& selector) {
-  Json before, clusters = Json::array();
-  RETURN_IF_ERROR(ParseClusters(text, before));
-  for (const Json& cluster : before) {
-    if (!IsOf(cluster, shape)) clusters.push_back(cluster);
-  }
+  RETURN_IF_ERROR(ReadCalibration(text).status());
+  Json clusters = text.empty() ? Json::array() : Json::parse(text)[kClusters];
+  std::erase_if(clusters.get_ref<Json::array_t&>(),
+                [&](const Json& cluster) { return ShapeIn(cluster) == shape; });
   Json fastest = Json::array();
   for (const Selector::Choice& choice : selector.choices()) {
     fastest.push_back({{kFrom, choice.from_bytes}, {kAlgorithm, choice.algorithm}});

@@ -55,8 +55,12 @@ class Selector {
   std::vector<Cost> costs_;
 };
 
-// The shapes that a calibration's text, or "", has.  Errors: those of Calibrated.
-absl::StatusOr<std::vector<ClusterShape>> CalibratedShapes(std::string_view text);
+struct MeasuredCluster {
+  ClusterShape shape;
+  Selector selector;
+};
+// All of a calibration's text, or "".  Errors: those of Calibrated.
+absl::StatusOr<std::vector<MeasuredCluster>> ReadCalibration(std::string_view text);
 
 struct MeasuredSum {
   double bytes = 0, seconds = 0;

@@ -10,6 +10,7 @@ namespace gyre {
 
 struct ClusterShape {
   int ranks = 1, hosts = 1;
+  bool operator==(const ClusterShape&) const = default;
 };
 
 // In seconds.  The defaults are those of hosts as in docs/benchmarks/ranks.md, with TCP over 10
