@@ -1,7 +1,5 @@
 #include "distributed/collectives/collective.h"
 
-#include <algorithm>
-
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -66,6 +64,16 @@ absl::StatusOr<bool> Collective::AllDone(std::vector<Request>& requests) {
     requests.pop_back();
   }
   return true;
+}
+
+absl::StatusOr<bool> Collective::EndDone(MessageWindow& window) {
+  const int64_t before = window.done;
+  for (; window.done < window.posted; ++window.done) {
+    ASSIGN_OR_RETURN(const bool done,
+                     channel_.Test(window.requests[window.done % MessageWindow::kMost]));
+    if (!done) break;
+  }
+  return window.done > before;
 }
 
 std::byte* Collective::Staging(size_t bytes) {

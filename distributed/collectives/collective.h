@@ -5,6 +5,8 @@
 // time, and one thread drives several objects.  Staging is kept between operations.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "distributed/collectives/channel.h"
 #include "distributed/collectives/reduction.h"
 #include "distributed/transport/shared_memory.h"
+#include "engine/runtime/check.h"
 #include "engine/runtime/device/device.h"
 #include "engine/runtime/tensor.h"
 
@@ -25,6 +28,13 @@ enum class Operation : uint8_t {
   kAllgather,      // all ranks get every rank's slice
   kBroadcast,      // all ranks get the root's values
   kExchange,       // bytes between some ranks, without a tensor (exchange.h)
+};
+
+// Messages one after the other, of which kMost at most are under way.
+struct MessageWindow {
+  static constexpr int64_t kMost = 4;
+  int64_t posted = 0, done = 0;
+  std::array<Request, kMost> requests = {};  // by message % kMost
 };
 
 class Collective {
@@ -82,6 +92,18 @@ class Collective {
   absl::StatusOr<bool> Quiet() { return AllDone(requests_); }
   // Returns true once all of `requests` are done, and forgets those that are.
   absl::StatusOr<bool> AllDone(std::vector<Request>& requests);
+  // Ends messages of the window that are done, in order.  Returns whether there was one.
+  absl::StatusOr<bool> EndDone(MessageWindow& window);
+  // Begins messages below `end` as the window allows, by post(message), which returns its request.
+  // Returns whether there was one.
+  template <typename Post>
+  absl::StatusOr<bool> BeginNext(MessageWindow& window, int64_t end, const Post& post) {
+    const int64_t before = window.posted;
+    for (; window.posted < std::min(end, window.done + MessageWindow::kMost); ++window.posted) {
+      ASSIGN_OR_RETURN(window.requests[window.posted % MessageWindow::kMost], post(window.posted));
+    }
+    return window.posted > before;
+  }
   // Memory for messages that are to be added.  Kept.
   std::byte* Staging(size_t bytes);
 

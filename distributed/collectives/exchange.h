@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,24 +38,22 @@ class Exchange final : public Collective {
   void Carry(Mail* mail) { mail_ = mail; }
 
  private:
-  static constexpr size_t kWindow = 4;  // segments under way to or from a rank
-
   // Segment 0 is the length, and the others follow.
   struct PeerTransfer {
     int peer;
     uint64_t length = 0;
     char* data = nullptr;
     Mail::Incoming* arriving =
-        nullptr;                  // gets its memory once the length has arrived; null: a send
-    size_t posted = 0, done = 0;  // segments
-    std::deque<Request> requests = {};
+        nullptr;  // gets its memory once the length has arrived; null: a send
+    MessageWindow segments = {};
   };
 
   absl::Status Begin() override;
   absl::StatusOr<Advance> Step() override;
-  static size_t Segments(const PeerTransfer& transfer);
-  absl::Status Post(PeerTransfer& transfer);
+  static int64_t Segments(const PeerTransfer& transfer);
   absl::StatusOr<bool> Go(PeerTransfer& transfer);  // whether something was done
+  absl::Status MakeRoom(PeerTransfer& transfer);
+  absl::StatusOr<Request> Post(PeerTransfer& transfer, int64_t segment);
 
   Mail* mail_ = nullptr;
   std::vector<PeerTransfer> transfers_;

@@ -12,8 +12,6 @@
 // "Optimization of collective communication operations in MPICH", for the tree; the chain is its
 // pipeline.
 
-#include <algorithm>
-#include <array>
 #include <bit>
 
 #include "distributed/collectives/algorithms/algorithms.h"
@@ -26,12 +24,9 @@ class Broadcast final : public Collective {
   using Collective::Collective;
 
  private:
-  static constexpr int kWindow = 4;  // segments under way between two ranks
-
   struct Child {
     int rank;
-    int64_t posted = 0, done = 0;  // segments
-    std::array<Request, kWindow> requests{};
+    MessageWindow sends = {};
   };
 
   ElementRange Segment(int64_t segment) const {
@@ -47,7 +42,7 @@ class Broadcast final : public Collective {
     const int place = (rank_ - root_ + ranks_) % ranks_;  // counted from the root
     children_.clear();
     PlantTree(place);
-    asked_ = received_ = place == 0 ? segments_ : 0;
+    arriving_.posted = arriving_.done = place == 0 ? segments_ : 0;
     return absl::OkStatus();
   }
 
@@ -68,53 +63,27 @@ class Broadcast final : public Collective {
   }
 
   absl::StatusOr<Advance> Step() override {
-    ASSIGN_OR_RETURN(bool moved, TakeIn());
-    bool done = received_ == segments_;
-    for (Child& child : children_) {
-      ASSIGN_OR_RETURN(const bool sent, PassOn(child));
-      moved |= sent;
-      done &= child.done == segments_;
+    ASSIGN_OR_RETURN(const bool asked, BeginNext(arriving_, segments_, [&](int64_t segment) {
+                       return channel_.Receive(Data(segment), Bytes(segment), parent_);
+                     }));
+    ASSIGN_OR_RETURN(const bool arrived, EndDone(arriving_));
+    bool moved = asked || arrived, done = arriving_.done == segments_;
+    for (auto& [rank, sends] : children_) {
+      ASSIGN_OR_RETURN(const bool gone, EndDone(sends));
+      ASSIGN_OR_RETURN(const bool sent,
+                       BeginNext(sends, arriving_.done, [&, to = rank](int64_t segment) {
+                         return channel_.Send(Data(segment), Bytes(segment), to);
+                       }));
+      moved |= gone || sent;
+      done &= sends.done == segments_;
     }
     if (done) return Advance::kDone;
     return moved ? Advance::kMoved : Advance::kWaiting;
   }
 
-  // These return whether they did anything.
-
-  absl::StatusOr<bool> TakeIn() {
-    bool moved = false;
-    for (; asked_ < std::min(segments_, received_ + kWindow); ++asked_) {
-      ASSIGN_OR_RETURN(arriving_[asked_ % kWindow],
-                       channel_.Receive(Data(asked_), Bytes(asked_), parent_));
-      moved = true;
-    }
-    for (; received_ < asked_; ++received_) {
-      ASSIGN_OR_RETURN(const bool arrived, channel_.Test(arriving_[received_ % kWindow]));
-      if (!arrived) break;
-      moved = true;
-    }
-    return moved;
-  }
-
-  absl::StatusOr<bool> PassOn(Child& child) {
-    bool moved = false;
-    for (; child.done < child.posted; ++child.done) {
-      ASSIGN_OR_RETURN(const bool gone, channel_.Test(child.requests[child.done % kWindow]));
-      if (!gone) break;
-      moved = true;
-    }
-    for (; child.posted < std::min(received_, child.done + kWindow); ++child.posted) {
-      ASSIGN_OR_RETURN(child.requests[child.posted % kWindow],
-                       channel_.Send(Data(child.posted), Bytes(child.posted), child.rank));
-      moved = true;
-    }
-    return moved;
-  }
-
   int64_t segments_ = 0;
-  int parent_ = 0;                    // unused by the root
-  int64_t asked_ = 0, received_ = 0;  // segments
-  std::array<Request, kWindow> arriving_{};
+  int parent_ = 0;          // unused by the root
+  MessageWindow arriving_;  // all done at the root
   std::vector<Child> children_;
 };
 

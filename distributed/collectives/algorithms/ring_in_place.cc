@@ -46,8 +46,7 @@ class RingInPlace final : public Collective {
         before_((rank_ + ranks_ - 1) % ranks_) {}
 
  private:
-  // Notes under way in each direction.
-  static constexpr int kWindow = 4;
+  static constexpr int64_t kWindow = MessageWindow::kMost;  // of notes, in each direction
 
   absl::Status Begin() override {
     if (operation_ == Operation::kBroadcast) return Lacks();
@@ -63,7 +62,7 @@ class RingInPlace final : public Collective {
     end_ = gather_begin_;
     if (operation_ == Operation::kAllreduce) end_ += (ranks_ - 2) * segments_;
     if (operation_ == Operation::kAllgather) end_ += gather_begin_;
-    posted_ = noted_ = done_ = told_ = begin_;
+    tells_ = hears_ = {begin_, begin_};
     partials_.assign(ranks_, 0);
     theirs_ = nullptr;
     RETURN_IF_ERROR(Receive(&offered_, sizeof(offered_), next_));
@@ -72,21 +71,27 @@ class RingInPlace final : public Collective {
 
   absl::StatusOr<Advance> Step() override {
     if (mine_.arena < 0) return by_messages_->Progress(&squares_);
-    ASSIGN_OR_RETURN(bool moved, Hear());
+    ASSIGN_OR_RETURN(const bool told, EndDone(tells_));
+    ASSIGN_OR_RETURN(const bool heard, Hear());
+    bool moved = told || heard;
     if (theirs_ == nullptr) {
       ASSIGN_OR_RETURN(const bool offered, Quiet());
       if (!offered) return moved ? Advance::kMoved : Advance::kWaiting;
       theirs_ = arenas_[offered_.arena]->of(next_) + offered_.offset;
     }
-    const bool noted = done_ < begin_ + segments_ || noted_ > done_ - segments_;
-    if (done_ < end_ && noted && done_ < told_ + kWindow) {
-      Work();
-      ASSIGN_OR_RETURN(sends_[done_ % kWindow],
-                       channel_.Send(&notes_[done_ % kWindow], sizeof(double), next_));
-      ++done_;
-      moved = true;
+    // One segment a pass, which the rank before has noted.
+    const int64_t now = tells_.posted;
+    if (now < begin_ + segments_ || hears_.done > now - segments_) {
+      ASSIGN_OR_RETURN(const bool worked,
+                       BeginNext(tells_, std::min(end_, now + 1), [&](int64_t position) {
+                         Work(position);
+                         return channel_.Send(&notes_[position % kWindow], sizeof(double), next_);
+                       }));
+      moved |= worked;
     }
-    if (told_ < end_ || noted_ < end_) return moved ? Advance::kMoved : Advance::kWaiting;
+    if (tells_.done < end_ || hears_.done < end_) {
+      return moved ? Advance::kMoved : Advance::kWaiting;
+    }
     squares_ = operation_ == Operation::kReduceScatter
                    ? partials_[rank_]
                    : std::accumulate(partials_.begin(), partials_.end(), 0.0);
@@ -95,35 +100,27 @@ class RingInPlace final : public Collective {
 
   // Whether it did anything.
   absl::StatusOr<bool> Hear() {
-    bool moved = false;
-    for (; posted_ < end_ && posted_ < noted_ + kWindow; ++posted_) {
-      const int64_t slot = posted_ % kWindow;
-      ASSIGN_OR_RETURN(receives_[slot], channel_.Receive(&heard_[slot], sizeof(double), before_));
-    }
-    for (; noted_ < posted_; ++noted_) {
-      ASSIGN_OR_RETURN(const bool done, channel_.Test(receives_[noted_ % kWindow]));
-      if (!done) break;
-      if (IsFinal(noted_)) partials_[ChunkOf(before_, noted_)] = heard_[noted_ % kWindow];
-      moved = true;
-    }
-    for (; told_ < done_; ++told_) {
-      ASSIGN_OR_RETURN(const bool done, channel_.Test(sends_[told_ % kWindow]));
-      if (!done) break;
-      moved = true;
+    RETURN_IF_ERROR(BeginNext(hears_, end_, [&](int64_t position) {
+                      return channel_.Receive(&heard_[position % kWindow], sizeof(double), before_);
+                    }).status());
+    int64_t noted = hears_.done;
+    ASSIGN_OR_RETURN(const bool moved, EndDone(hears_));
+    for (; noted < hears_.done; ++noted) {
+      if (IsFinal(noted)) partials_[ChunkOf(before_, noted)] = heard_[noted % kWindow];
     }
     return moved;
   }
 
-  // Of the segment at done_; its note is what is known of its chunk.
-  void Work() {
-    const int chunk = ChunkOf(rank_, done_);
+  // Of the segment at `position`; its note is what is known of its chunk.
+  void Work(int64_t position) {
+    const int chunk = ChunkOf(rank_, position);
     const ElementRange range = FixedPart(EqualPart(tensor_.elements(), ranks_, chunk),
-                                         segment_elements_, done_ % segments_);
+                                         segment_elements_, position % segments_);
     void* const own = At(range.begin);
     void* const next = theirs_ + range.begin * size_;
-    if (done_ >= gather_begin_) {
+    if (position >= gather_begin_) {
       std::memcpy(next, own, range.count() * size_);
-    } else if (!IsFinal(done_)) {
+    } else if (!IsFinal(position)) {
       AddTo(tensor_.dtype, next, own, range.count());
     } else {
       const void* const inputs[] = {next, own};
@@ -131,7 +128,7 @@ class RingInPlace final : public Collective {
       const size_t kept = operation_ == Operation::kAllreduce ? 2 : 1;
       partials_[chunk] += AddAll(tensor_.dtype, inputs, {outputs, kept}, range.count());
     }
-    notes_[done_ % kWindow] = partials_[chunk];
+    notes_[position % kWindow] = partials_[chunk];
   }
 
   // Whether what that step leaves is.
@@ -147,13 +144,11 @@ class RingInPlace final : public Collective {
   const int next_, before_;
   int64_t segment_elements_ = 0, segments_ = 0;     // of a full segment; m
   int64_t begin_ = 0, gather_begin_ = 0, end_ = 0;  // positions
-  int64_t done_ = 0, told_ = 0;                     // what this rank does, and has told
-  int64_t posted_ = 0, noted_ = 0;                  // what it is told
+  MessageWindow tells_, hears_;                     // by position: what this rank has done; is told
   InArena mine_, offered_;                          // the tensor; the next rank's
   std::byte* theirs_ = nullptr;                     // once it is offered
   std::array<double, kWindow> notes_{}, heard_{};   // by position % kWindow
-  std::array<Request, kWindow> sends_{}, receives_{};
-  std::vector<double> partials_;  // by chunk
+  std::vector<double> partials_;                    // by chunk
 };
 
 }  // namespace
