@@ -313,7 +313,7 @@ absl::StatusOr<std::vector<std::string>> ReadWays(const ScalingSetup& setup) {
     return std::vector<std::string>{name};
   }
   for (const std::string& name : names) {
-    if (name != "auto" && !SumCosts::Has(name)) {
+    if (name != "auto" && !IsModelled(name)) {
       return absl::InvalidArgumentError(
           absl::StrCat("--algorithms: there is no ", name, "; see --help"));
     }

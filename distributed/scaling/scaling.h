@@ -16,7 +16,7 @@ enum class SyncMode : uint8_t { kAllreduce, kBsp, kSsp, kAsync };
 
 struct ScalingSetup {
   int ranks_per_host = 1;
-  std::string algorithm = "auto";  // kAllreduce only: one that SumCosts has, or "auto"
+  std::string algorithm = "auto";  // kAllreduce only: one that IsModelled, or "auto"
   SyncMode sync = SyncMode::kAllreduce;
   int staleness = 0;  // kSsp only
   int servers = 0;    // ranks of a parameter server that compute no batch

@@ -16,19 +16,15 @@ namespace {
 // The buckets whose sums have come, and the seconds that their updates take.
 class Arrivals {
  public:
-  Arrivals(std::vector<double> done, const std::vector<double>& update_s)
-      : done_(std::move(done)), all_(0) {
-    for (size_t b = 0; b < done_.size(); ++b) {
-      all_ = std::max(all_, done_[b]);
-      sorted_.push_back({done_[b], update_s[b]});
-    }
+  Arrivals(std::vector<double> done, const std::vector<double>& update_s) : done_(std::move(done)) {
+    for (size_t b = 0; b < done_.size(); ++b) sorted_.push_back({done_[b], update_s[b]});
     std::ranges::sort(sorted_, {}, &Arrived::at);
     double total = 0;
     for (Arrived& arrived : sorted_) arrived.updates_s = total += arrived.updates_s;
   }
 
   double done(size_t bucket) const { return done_[bucket]; }
-  double all() const { return all_; }
+  double all() const { return sorted_.empty() ? 0 : sorted_.back().at; }
   // Of all that have come by then, or before.
   double UpdatesBy(double second) const {
     return UpTo(std::ranges::upper_bound(sorted_, second, {}, &Arrived::at));
@@ -46,7 +42,6 @@ class Arrivals {
   }
 
   std::vector<double> done_;
-  double all_;
   std::vector<Arrived> sorted_;
 };
 

@@ -21,14 +21,12 @@ class SumCosts {
   // Errors: those of Selector::Calibrated.
   static absl::StatusOr<SumCosts> Create(const LinkCosts& links, std::string_view calibration);
 
-  static bool Has(std::string_view algorithm) { return IsModelled(algorithm); }
-
   // The first that applies:
   //   this cluster was measured           the fit of FitCost
   //   others of one host (several) were   the model, times measured over modelled cost of this
   //                                       algorithm there, start and bytes apart
   //   none was                            the model
-  // start_s is infinite if the algorithm does not suit the cluster.  Precondition: Has(algorithm).
+  // start_s is infinite if the algorithm does not suit the cluster.  Precondition: IsModelled.
   SumCost Of(std::string_view algorithm, ClusterShape shape) const;
 
   // Gradients to owners and values back to all, with shards by server_shards.h.  The last
