@@ -163,7 +163,7 @@ class PagingPlanner {
   // Which steps run again, and when.
   void TryOrders() {
     const std::vector<bool> resident = best_.resident;
-    ChooseOrder(Recomputation(trace_, cut_), best_.plan->seconds,
+    ChooseOrder(trace_, cut_, touches_, best_.plan->seconds,
                 [&, policy = best_.policy](std::vector<int> order) {
                   SetOrder(std::move(order));
                   return Try(resident, policy);

@@ -17,263 +17,297 @@ constexpr double kLeastSeconds = 1e-9;
 constexpr int64_t kWork = 20'000'000;
 constexpr int kLeastTries = 8, kMostTries = 160;
 
-}  // namespace
-
-// The iteration as it goes on: what is where.
-class Recomputation::Walk {
+// Which steps can run again, and when.
+class Recomputation {
  public:
-  Walk(const Recomputation& of, const std::vector<bool>& chosen)
-      : of_(of),
-        chosen_(chosen),
-        is_(of.persistent_.size()),
-        next_(of.persistent_.size()),
-        made_(of.uses_.size()) {
-    for (size_t r = 0; r < is_.size(); ++r) is_[r] = of.persistent_[r] ? kFromBefore : kNothing;
-    due_ = is_;
+  // The trace outlives the result.
+  Recomputation(const AccessTrace& trace, const TraceBlocks& cut,
+                const std::vector<std::vector<BlockTouch>>& touches)
+      : trace_(trace) {
+    if (std::ranges::none_of(trace.steps, &TraceStep::repeatable)) return;
+    CutRanges(cut);
+    FindUses();
+    FindPauses();
+    FindCandidates(cut, touches);
   }
 
-  // A step that runs in its turn.
-  void Pass(int step) {
-    for (const Use& use : of_.uses_[step]) {
-      ++next_[use.range];
-      if (use.writes) is_[use.range] = due_[use.range] = step;
-    }
-  }
+  // Steps that can run again by themselves, after their pause.  Those that save most bytes for the
+  // time of all that must run come first.
+  const std::vector<int>& candidates() const { return candidates_; }
 
-  // Those that make again what the step made: it, and before it what it needs.  Empty, and nothing
-  // has happened, where that cannot be before step `before`.
-  std::vector<int> Again(int step, int before) {
-    std::vector<int> steps;
-    overwritten_.clear();
-    bool can = Make(step, before, steps);
-    for (const auto& [range, value] : overwritten_) {
-      can &= is_[range] == due_[range] || !Needed(range);
+  // The trace's steps in order.  Each chosen candidate runs again once, before the first step that
+  // needs it after its pause, unless it cannot run there.  chosen: by step.
+  std::vector<int> Order(const std::vector<bool>& chosen) const {
+    // Steps that are to run for many others, again and again, are not worth it.
+    const size_t longest = 2 * uses_.size();
+    std::vector<int> order;
+    RerunWalk walk(*this, chosen);
+    for (int step = 0; step < static_cast<int>(uses_.size()); ++step) {
+      for (const int again : before_[step]) {
+        if (!chosen[again] || walk.made(again)) continue;
+        const std::vector<int> steps = walk.Again(again, step);
+        walk.Keep(again);
+        if (order.size() + steps.size() > longest) {
+          walk.Undo(steps);
+          continue;
+        }
+        order.insert(order.end(), steps.begin(), steps.end());
+      }
+      order.push_back(step);
+      walk.Pass(step);
     }
-    if (!can) {
-      Undo(steps);
-      steps.clear();
-    }
-    return steps;
+    return order;
   }
-  // The last result of Again.
-  void Undo(const std::vector<int>& steps) {
-    for (; !overwritten_.empty(); overwritten_.pop_back()) {
-      is_[overwritten_.back().first] = overwritten_.back().second;
-    }
-    for (const int step : steps) made_[step] = false;
-  }
-
-  bool made(int step) const { return made_[step]; }
-  // What it made is there for good.
-  void Keep(int step) { made_[step] = true; }
 
  private:
-  bool Make(int step, int before, std::vector<int>& steps) {
-    // Each is wanted once; more would be for values that overwrite each other.
-    if (!of_.trace_.steps[step].repeatable || steps.size() > of_.uses_.size()) return false;
-    for (const Use& use : of_.uses_[step]) {
-      if (!use.reads || (is_[use.range] == use.value && !Dropped(use.value, before))) continue;
-      if (use.value < 0 || !Make(use.value, before, steps)) return false;
+  // A byte range's value is the step that wrote it, or:
+  static constexpr int kNothing = -1, kFromBefore = -2;
+  struct Use {
+    int range = 0;
+    int value = kNothing;  // before the step
+    bool reads = false;    // this value
+    bool writes = false;
+  };
+
+  // The iteration as it goes on: what is where.
+  class RerunWalk {
+   public:
+    RerunWalk(const Recomputation& of, const std::vector<bool>& chosen)
+        : of_(of),
+          chosen_(chosen),
+          is_(of.persistent_.size()),
+          next_(of.persistent_.size()),
+          made_(of.uses_.size()) {
+      for (size_t r = 0; r < is_.size(); ++r) is_[r] = of.persistent_[r] ? kFromBefore : kNothing;
+      due_ = is_;
     }
-    for (const Use& use : of_.uses_[step]) {
-      if (use.reads && is_[use.range] != use.value) return false;
+
+    // A step that runs in its turn.
+    void Pass(int step) {
+      for (const Use& use : of_.uses_[step]) {
+        ++next_[use.range];
+        if (use.writes) is_[use.range] = due_[use.range] = step;
+      }
     }
-    for (const Use& use : of_.uses_[step]) {
-      if (!use.writes) continue;
-      overwritten_.emplace_back(use.range, is_[use.range]);
-      is_[use.range] = step;
+
+    // Those that make again what the step made: it, and before it what it needs.  Empty, and
+    // nothing has happened, where that cannot be before step `before`.
+    std::vector<int> Again(int step, int before) {
+      std::vector<int> steps;
+      overwritten_.clear();
+      bool can = Make(step, before, steps);
+      for (const auto& [range, value] : overwritten_) {
+        can &= is_[range] == due_[range] || !Needed(range);
+      }
+      if (!can) {
+        Undo(steps);
+        steps.clear();
+      }
+      return steps;
     }
-    steps.push_back(step);
-    made_[step] = true;
-    return true;
+    // The last result of Again.
+    void Undo(const std::vector<int>& steps) {
+      for (; !overwritten_.empty(); overwritten_.pop_back()) {
+        is_[overwritten_.back().first] = overwritten_.back().second;
+      }
+      for (const int step : steps) made_[step] = false;
+    }
+
+    bool made(int step) const { return made_[step]; }
+    // What it made is there for good.
+    void Keep(int step) { made_[step] = true; }
+
+   private:
+    bool Make(int step, int before, std::vector<int>& steps) {
+      // Each is wanted once; more would be for values that overwrite each other.
+      if (!of_.trace_.steps[step].repeatable || steps.size() > of_.uses_.size()) return false;
+      for (const Use& use : of_.uses_[step]) {
+        if (!use.reads || (is_[use.range] == use.value && !Dropped(use.value, before))) continue;
+        if (use.value < 0 || !Make(use.value, before, steps)) return false;
+      }
+      for (const Use& use : of_.uses_[step]) {
+        if (use.reads && is_[use.range] != use.value) return false;
+      }
+      for (const Use& use : of_.uses_[step]) {
+        if (!use.writes) continue;
+        overwritten_.emplace_back(use.range, is_[use.range]);
+        is_[use.range] = step;
+      }
+      steps.push_back(step);
+      made_[step] = true;
+      return true;
+    }
+
+    // Whether what the step made is not to lie anywhere then.
+    bool Dropped(int step, int before) const {
+      return step >= 0 && !made_[step] && chosen_[step] && of_.pause_[step].first < before;
+    }
+    // Whether a step to come, or the next iteration, reads what is due there.
+    bool Needed(int range) const {
+      const auto& users = of_.users_[range];
+      return next_[range] < users.size() ? users[next_[range]].reads : of_.persistent_[range];
+    }
+
+    const Recomputation& of_;
+    const std::vector<bool>& chosen_;
+    std::vector<int> is_, due_;  // by range: the value that is there; that would be in the trace
+    std::vector<size_t> next_;   // by range: user
+    std::vector<bool> made_;     // by step: again
+    std::vector<std::pair<int, int>> overwritten_;  // by the last Again: range and value before
+  };
+
+  void CutRanges(const TraceBlocks& cut) {
+    std::vector<std::vector<size_t>> ends(cut.blocks.size());
+    for (size_t i = 0; i < cut.states.size(); ++i) {
+      const auto& [block, offset] = cut.states[i];
+      ends[block].push_back(offset);
+      ends[block].push_back(offset + trace_.states[i].bytes);
+    }
+    std::vector<int> first(cut.blocks.size());
+    for (size_t b = 0; b < ends.size(); ++b) {
+      std::ranges::sort(ends[b]);
+      ends[b].erase(std::ranges::unique(ends[b]).begin(), ends[b].end());
+      first[b] = static_cast<int>(persistent_.size());
+      persistent_.insert(persistent_.end(), ends[b].size() - 1, cut.blocks[b].persistent);
+    }
+    for (size_t i = 0; i < cut.states.size(); ++i) {
+      const auto& [block, offset] = cut.states[i];
+      const auto range = [&](size_t at) {
+        return first[block] +
+               static_cast<int>(std::ranges::lower_bound(ends[block], at) - ends[block].begin());
+      };
+      ranges_of_.emplace_back(range(offset), range(offset + trace_.states[i].bytes));
+    }
   }
 
-  // Whether what the step made is not to lie anywhere then.
-  bool Dropped(int step, int before) const {
-    return step >= 0 && !made_[step] && chosen_[step] && of_.pause_[step].first < before;
-  }
-  // Whether a step to come, or the next iteration, reads what is due there.
-  bool Needed(int range) const {
-    const auto& users = of_.users_[range];
-    return next_[range] < users.size() ? users[next_[range]].reads : of_.persistent_[range];
+  void FindUses() {
+    std::vector<int> is(persistent_.size());
+    for (size_t r = 0; r < is.size(); ++r) is[r] = persistent_[r] ? kFromBefore : kNothing;
+    std::vector<int> index(persistent_.size(), -1);  // of a range among the step's uses
+    users_.resize(persistent_.size());
+    for (int step = 0; step < static_cast<int>(trace_.steps.size()); ++step) {
+      std::vector<Use>& uses = uses_.emplace_back();
+      for (const TraceTouch& touch : trace_.steps[step].touches) {
+        if (!touch.read && !touch.write) continue;  // it neither needs a value nor ends it
+        for (int r = ranges_of_[touch.state].first; r < ranges_of_[touch.state].second; ++r) {
+          if (index[r] < 0) {
+            index[r] = static_cast<int>(uses.size());
+            uses.push_back({.range = r, .value = is[r]});
+          }
+          // Where there is nothing it reads what it writes itself.
+          uses[index[r]].reads |= touch.read && is[r] != kNothing;
+          uses[index[r]].writes |= touch.write;
+        }
+      }
+      for (const Use& use : uses) {
+        index[use.range] = -1;
+        users_[use.range].push_back({step, use.reads, use.writes});
+        if (use.writes) is[use.range] = step;
+      }
+    }
   }
 
-  const Recomputation& of_;
-  const std::vector<bool>& chosen_;
-  std::vector<int> is_, due_;  // by range: the value that is there; that would be in the trace
-  std::vector<size_t> next_;   // by range: user
-  std::vector<bool> made_;     // by step: again
-  std::vector<std::pair<int, int>> overwritten_;  // by the last Again: range and value before
+  void FindPauses() {
+    std::vector<double> begins = {0};
+    for (const TraceStep& step : trace_.steps) {
+      begins.push_back(begins.back() + step.seconds + kLeastSeconds);
+    }
+    for (int step = 0; step < static_cast<int>(uses_.size()); ++step) {
+      pause_.emplace_back(-1, -1);
+      if (!trace_.steps[step].repeatable) continue;
+      std::vector<int> readers;
+      for (const Use& use : uses_[step]) {
+        if (!use.writes) continue;
+        const auto& users = users_[use.range];
+        auto at = std::ranges::upper_bound(users, step, {}, &User::step);
+        for (; at != users.end(); ++at) {
+          if (at->reads) readers.push_back(at->step);
+          if (at->writes) break;
+        }
+      }
+      std::ranges::sort(readers);
+      int last = step;
+      double longest = 0;
+      for (const int reader : readers) {
+        const double pause = begins[reader] - begins[last + 1];
+        if (reader > last + 1 && pause > longest) {
+          longest = pause;
+          pause_[step] = {last, reader};
+        }
+        last = reader;
+      }
+    }
+  }
+
+  void FindCandidates(const TraceBlocks& cut, const std::vector<std::vector<BlockTouch>>& touches) {
+    before_.resize(uses_.size());
+    for (int step = 0; step < static_cast<int>(uses_.size()); ++step) {
+      if (pause_[step].second >= 0) before_[pause_[step].second].push_back(step);
+    }
+    // By block: of the trace's steps to come the first, whether it reads.
+    std::vector<std::vector<bool>> reads(cut.blocks.size());
+    for (const auto& of_step : touches) {
+      for (const BlockTouch& touch : of_step) reads[touch.block].push_back(touch.reads);
+    }
+    std::vector<size_t> next(cut.blocks.size());
+    std::vector<int> seen(cut.blocks.size(), -1);  // by block: the last candidate that touches it
+    const std::vector<bool> none(uses_.size());
+    std::vector<std::pair<double, int>> ranked;  // less than nothing, and step
+    RerunWalk walk(*this, none);
+    for (int step = 0; step < static_cast<int>(uses_.size()); ++step) {
+      for (const int again : before_[step]) {
+        const std::vector<int> steps = walk.Again(again, step);
+        walk.Undo(steps);
+        double seconds = 0;
+        size_t bytes = 0;  // of blocks that need not be stored or copied
+        for (const int s : steps) {
+          seconds += trace_.steps[s].seconds;
+          for (const BlockTouch& touch : touches[s]) {
+            const bool first = std::exchange(seen[touch.block], again) != again;
+            const bool needed = next[touch.block] < reads[touch.block].size() &&
+                                reads[touch.block][next[touch.block]];
+            if (!first || touch.reads || !needed || cut.blocks[touch.block].persistent) continue;
+            bytes += cut.blocks[touch.block].bytes;
+          }
+        }
+        if (bytes == 0) continue;
+        ranked.emplace_back(-static_cast<double>(bytes) / (kLeastSeconds + seconds), again);
+      }
+      walk.Pass(step);
+      for (const BlockTouch& touch : touches[step]) ++next[touch.block];
+    }
+    std::ranges::sort(ranked);
+    for (const auto& [rank, step] : ranked) candidates_.push_back(step);
+  }
+
+  const AccessTrace& trace_;
+  std::vector<std::pair<int, int>> ranges_of_;  // by state: the first range and one beyond the last
+  std::vector<bool> persistent_;                // by range
+  std::vector<std::vector<Use>> uses_;          // by step
+  struct User {
+    int step = 0;
+    bool reads = false, writes = false;
+  };
+  std::vector<std::vector<User>> users_;  // by range
+  // By step: the readers around its longest pause.  The first may be the step itself.
+  std::vector<std::pair<int, int>> pause_;
+  std::vector<std::vector<int>> before_;  // by step: the steps whose pause it ends
+  std::vector<int> candidates_;
 };
 
-Recomputation::Recomputation(const AccessTrace& trace, const TraceBlocks& cut) : trace_(trace) {
-  const bool any = std::ranges::any_of(trace.steps, &TraceStep::repeatable);
-  if (!any) return;
-  CutRanges(cut);
-  FindUses();
-  FindPauses();
-  FindCandidates(cut);
-}
+}  // namespace
 
-void Recomputation::CutRanges(const TraceBlocks& cut) {
-  std::vector<std::vector<size_t>> ends(cut.blocks.size());
-  for (size_t i = 0; i < cut.states.size(); ++i) {
-    const auto& [block, offset] = cut.states[i];
-    ends[block].push_back(offset);
-    ends[block].push_back(offset + trace_.states[i].bytes);
-  }
-  std::vector<int> first(cut.blocks.size());
-  for (size_t b = 0; b < ends.size(); ++b) {
-    std::ranges::sort(ends[b]);
-    ends[b].erase(std::ranges::unique(ends[b]).begin(), ends[b].end());
-    first[b] = static_cast<int>(persistent_.size());
-    persistent_.insert(persistent_.end(), ends[b].size() - 1, cut.blocks[b].persistent);
-  }
-  for (size_t i = 0; i < cut.states.size(); ++i) {
-    const auto& [block, offset] = cut.states[i];
-    const auto range = [&](size_t at) {
-      return first[block] +
-             static_cast<int>(std::ranges::lower_bound(ends[block], at) - ends[block].begin());
-    };
-    ranges_of_.emplace_back(range(offset), range(offset + trace_.states[i].bytes));
-  }
-}
-
-void Recomputation::FindUses() {
-  std::vector<int> is(persistent_.size());
-  for (size_t r = 0; r < is.size(); ++r) is[r] = persistent_[r] ? kFromBefore : kNothing;
-  std::vector<int> index(persistent_.size(), -1);  // of a range among the step's uses
-  users_.resize(persistent_.size());
-  for (int step = 0; step < static_cast<int>(trace_.steps.size()); ++step) {
-    std::vector<Use>& uses = uses_.emplace_back();
-    for (const TraceTouch& touch : trace_.steps[step].touches) {
-      if (!touch.read && !touch.write) continue;  // it neither needs a value nor ends it
-      for (int r = ranges_of_[touch.state].first; r < ranges_of_[touch.state].second; ++r) {
-        if (index[r] < 0) {
-          index[r] = static_cast<int>(uses.size());
-          uses.push_back({.range = r, .value = is[r]});
-        }
-        // Where there is nothing it reads what it writes itself.
-        uses[index[r]].reads |= touch.read && is[r] != kNothing;
-        uses[index[r]].writes |= touch.write;
-      }
-    }
-    for (const Use& use : uses) {
-      index[use.range] = -1;
-      users_[use.range].push_back({step, use.reads, use.writes});
-      if (use.writes) is[use.range] = step;
-    }
-  }
-}
-
-void Recomputation::FindPauses() {
-  std::vector<double> begins = {0};
-  for (const TraceStep& step : trace_.steps) {
-    begins.push_back(begins.back() + step.seconds + kLeastSeconds);
-  }
-  for (int step = 0; step < static_cast<int>(uses_.size()); ++step) {
-    pause_.emplace_back(-1, -1);
-    if (!trace_.steps[step].repeatable) continue;
-    std::vector<int> readers;
-    for (const Use& use : uses_[step]) {
-      if (!use.writes) continue;
-      const auto& users = users_[use.range];
-      auto at = std::ranges::upper_bound(users, step, {}, &User::step);
-      for (; at != users.end(); ++at) {
-        if (at->reads) readers.push_back(at->step);
-        if (at->writes) break;
-      }
-    }
-    std::ranges::sort(readers);
-    int last = step;
-    double longest = 0;
-    for (const int reader : readers) {
-      const double pause = begins[reader] - begins[last + 1];
-      if (reader > last + 1 && pause > longest) {
-        longest = pause;
-        pause_[step] = {last, reader};
-      }
-      last = reader;
-    }
-  }
-}
-
-void Recomputation::FindCandidates(const TraceBlocks& cut) {
-  const std::vector<std::vector<BlockTouch>> touches = FindTouches(trace_, cut);
-  std::vector<std::vector<int>> before(uses_.size());  // by step: whose pause it ends
-  for (int step = 0; step < static_cast<int>(uses_.size()); ++step) {
-    if (pause_[step].second >= 0) before[pause_[step].second].push_back(step);
-  }
-  // By block: of the trace's steps to come the first, whether it reads.
-  std::vector<std::vector<bool>> reads(cut.blocks.size());
-  for (const auto& of_step : touches) {
-    for (const BlockTouch& touch : of_step) reads[touch.block].push_back(touch.reads);
-  }
-  std::vector<size_t> next(cut.blocks.size());
-  std::vector<int> seen(cut.blocks.size(), -1);  // by block: the last candidate that touches it
-  const std::vector<bool> none(uses_.size());
-  Walk walk(*this, none);
-  for (int step = 0; step < static_cast<int>(uses_.size()); ++step) {
-    for (const int again : before[step]) {
-      const std::vector<int> steps = walk.Again(again, step);
-      walk.Undo(steps);
-      Candidate candidate{.step = again, .before = step};
-      for (const int s : steps) {
-        candidate.seconds += trace_.steps[s].seconds;
-        for (const BlockTouch& touch : touches[s]) {
-          const bool first = std::exchange(seen[touch.block], again) != again;
-          const bool needed = next[touch.block] < reads[touch.block].size() &&
-                              reads[touch.block][next[touch.block]];
-          if (!first || touch.reads || !needed || cut.blocks[touch.block].persistent) continue;
-          candidate.bytes += cut.blocks[touch.block].bytes;
-        }
-      }
-      if (candidate.bytes > 0) candidates_.push_back(std::move(candidate));
-    }
-    walk.Pass(step);
-    for (const BlockTouch& touch : touches[step]) ++next[touch.block];
-  }
-  std::ranges::sort(candidates_, {}, &Candidate::step);
-}
-
-std::vector<int> Recomputation::Order(const std::vector<bool>& chosen) const {
-  std::vector<bool> steps_chosen(uses_.size());
-  std::vector<std::vector<int>> before(uses_.size());
-  for (size_t c = 0; c < candidates_.size(); ++c) {
-    if (!chosen[c]) continue;
-    steps_chosen[candidates_[c].step] = true;
-    before[candidates_[c].before].push_back(candidates_[c].step);
-  }
-  // Steps that are to run for many others, again and again, are not worth it.
-  const size_t longest = 2 * uses_.size();
-  std::vector<int> order;
-  Walk walk(*this, steps_chosen);
-  for (int step = 0; step < static_cast<int>(trace_.steps.size()); ++step) {
-    for (const int again : before[step]) {
-      if (walk.made(again)) continue;
-      const std::vector<int> steps = walk.Again(again, step);
-      walk.Keep(again);
-      if (order.size() + steps.size() > longest) {
-        walk.Undo(steps);
-        continue;
-      }
-      order.insert(order.end(), steps.begin(), steps.end());
-    }
-    order.push_back(step);
-    walk.Pass(step);
-  }
-  return order;
-}
-
-void ChooseOrder(const Recomputation& recomputation, double without_any,
+void ChooseOrder(const AccessTrace& trace, const TraceBlocks& cut,
+                 const std::vector<std::vector<BlockTouch>>& touches, double without_any,
                  const std::function<double(std::vector<int>)>& seconds) {
-  const std::vector<Recomputation::Candidate>& all = recomputation.candidates();
-  if (all.empty()) return;
-  const int count = static_cast<int>(all.size());
-  int tries = std::clamp(static_cast<int>(kWork / recomputation.steps() / recomputation.steps()),
-                         kLeastTries, kMostTries);
+  const Recomputation recomputation(trace, cut, touches);
+  const std::vector<int>& candidates = recomputation.candidates();
+  if (candidates.empty()) return;
+  const int count = static_cast<int>(candidates.size());
+  const auto steps = static_cast<int64_t>(trace.steps.size());
+  int tries = std::clamp(static_cast<int>(kWork / steps / steps), kLeastTries, kMostTries);
   double best = without_any;
-  std::vector<bool> chosen(all.size());
+  std::vector<bool> chosen(trace.steps.size());
   const auto consider = [&](std::vector<bool> set) {
     if (--tries < 0) return false;
     const double took = seconds(recomputation.Order(set));
@@ -283,28 +317,22 @@ void ChooseOrder(const Recomputation& recomputation, double without_any,
     return true;
   };
 
-  // Those first that save the most copying for their time: how many?
-  std::vector<int> ranked(all.size());
-  std::iota(ranked.begin(), ranked.end(), 0);
-  std::ranges::stable_sort(ranked, std::greater(), [&](int c) {
-    return static_cast<double>(all[c].bytes) / (kLeastSeconds + all[c].seconds);
-  });
   const int most = SearchCount(count, /*shares=*/8, [&](int n) {
     if (n < 0 || n > count) return false;
-    std::vector<bool> set(all.size());
-    for (int i = 0; i < n; ++i) set[ranked[i]] = true;
+    std::vector<bool> set(trace.steps.size());
+    for (int i = 0; i < n; ++i) set[candidates[i]] = true;
     return consider(std::move(set));
   });
 
   // One more or fewer, first of those about which it is least clear.
-  std::vector<int> doubtful(all.size());
+  std::vector<int> doubtful(candidates.size());
   std::iota(doubtful.begin(), doubtful.end(), 0);
   std::ranges::stable_sort(doubtful, {}, [&](int i) { return std::abs(2 * (i - most) + 1); });
   for (bool better = true; better && tries > 0;) {
     better = false;
     for (const int i : doubtful) {
       std::vector<bool> set = chosen;
-      set[ranked[i]] = !set[ranked[i]];
+      set[candidates[i]] = !set[candidates[i]];
       better |= consider(std::move(set));
     }
   }
