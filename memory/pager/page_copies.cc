@@ -33,7 +33,7 @@ absl::Status PageCopies::ForEachSegment(const PagedBlock& block, size_t at, size
 
 absl::Status PageCopies::In(Stream& stream, int stay, size_t at, const std::byte* host,
                             size_t bytes) const {
-  const PagedBlock& block = plan_.blocks[plan_.stays[stay].block];
+  const PagedBlock& block = plan_.BlockOf(stay);
   std::byte* const place = arena_ + plan_.stays[stay].offset;
   if (!IsNarrow(block)) return stream.Copy(place + at, host, bytes);
   std::byte* const slot = arena_ + plan_.device_staging.offset;
@@ -46,7 +46,7 @@ absl::Status PageCopies::In(Stream& stream, int stay, size_t at, const std::byte
 
 absl::Status PageCopies::Out(Stream& stream, int stay, size_t at, std::byte* host,
                              size_t bytes) const {
-  const PagedBlock& block = plan_.blocks[plan_.stays[stay].block];
+  const PagedBlock& block = plan_.BlockOf(stay);
   const std::byte* const place = arena_ + plan_.stays[stay].offset;
   if (!IsNarrow(block)) return stream.Copy(host, place + at, bytes);
   const DeviceStaging& staging = plan_.device_staging;

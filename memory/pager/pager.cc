@@ -129,10 +129,8 @@ absl::Status Pager::EndIteration(Stream& compute) {
 }
 
 absl::Status Pager::RunOnHost(int step, std::function<absl::Status()> work) {
-  const auto at =
-      std::ranges::lower_bound(plan_.host_steps, step, {}, &PagingPlan::HostStep::position);
-  GYRE_CHECK(at != plan_.host_steps.end() && at->position == step);
-  const size_t index = static_cast<size_t>(at - plan_.host_steps.begin());
+  const int index = plan_.HostStepAt(step);
+  GYRE_CHECK(index >= 0);
   const PagingSchedule::ScheduledWork& host = schedule_.host_steps[index];
   RETURN_IF_ERROR(host_->Wait(host.after_step < 0 ? *begun_ : *over_[host.after_step]));
   for (const int write : host.after_writes) RETURN_IF_ERROR(host_->Wait(*written_[write]));
@@ -178,7 +176,7 @@ absl::Status Pager::Fetch(int index) {
   if (fetch.after_step >= 0) RETURN_IF_ERROR(in_->Wait(*over_[fetch.after_step]));
   for (const int write : fetch.after_writes) RETURN_IF_ERROR(in_->Wait(*written_[write]));
   if (fetch.after_host >= 0) RETURN_IF_ERROR(in_->Wait(*hosted_[fetch.after_host]));
-  const PagedBlock& block = plan_.blocks[plan_.stays[fetch.stay].block];
+  const PagedBlock& block = plan_.BlockOf(fetch.stay);
   const TimelineLabel label("fetch");
   RETURN_IF_ERROR(copies_.In(*in_, fetch.stay, 0, pages_ + block.page, block.page_bytes));
   return in_->Record(*fetched_[index]);
@@ -186,7 +184,7 @@ absl::Status Pager::Fetch(int index) {
 
 absl::Status Pager::WriteBack(int index) {
   if (disk_) return disk_->WriteBack(index);
-  const PagedBlock& block = plan_.blocks[plan_.stays[index].block];
+  const PagedBlock& block = plan_.BlockOf(index);
   const int host = schedule_.host_before_write[index];
   if (host >= 0) RETURN_IF_ERROR(out_->Wait(*hosted_[host]));
   const TimelineLabel label("write back");

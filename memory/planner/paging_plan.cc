@@ -465,6 +465,12 @@ LargestStep FindLargestStep(const AccessTrace& trace, const std::vector<Home>* h
   return largest;
 }
 
+int PagingPlan::HostStepAt(int at) const {
+  const auto found = std::ranges::lower_bound(host_steps, at, {}, &HostStep::position);
+  const bool is_there = found != host_steps.end() && found->position == at;
+  return is_there ? static_cast<int>(found - host_steps.begin()) : -1;
+}
+
 std::vector<int> HostStepsOf(const PagingPlan& plan) {
   std::vector<int> steps;
   for (const auto& [position, blocks] : plan.host_steps) steps.push_back(plan.order[position]);

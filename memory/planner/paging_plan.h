@@ -107,6 +107,9 @@ struct PagingPlan {
   size_t fetched_bytes = 0, written_bytes = 0;         // of an iteration
   size_t disk_read_bytes = 0, disk_written_bytes = 0;  // of these
 
+  // The index in host_steps of the step there, or -1 if it runs on the device.
+  int HostStepAt(int at) const;
+  const PagedBlock& BlockOf(int stay) const { return blocks[stays[stay].block]; }
   // Whether steps read numbers rounded to 16 bits.  Results then depend on the plan.
   bool rounds() const { return device_staging.slot_bytes > 0; }
 };

@@ -35,126 +35,94 @@ class LastUsers {
   std::map<size_t, int> last_ = {{0, -1}};  // from an offset to the next entry; -1: nobody
 };
 
-// The write-back that is over last of those that begin when a step, or the one before the first in
-// the iteration before, is over; -1 without any.
-std::vector<int> LastWriteBefore(const PagingPlan& plan, size_t steps) {
-  std::vector<int> last(steps, -1);
-  for (int s = 0; s < static_cast<int>(plan.stays.size()); ++s) {
-    const Stay& stay = plan.stays[s];
-    if (stay.written_back) last[(static_cast<size_t>(stay.last_step) + 1) % steps] = s;
-  }
-  return last;
-}
-
-// What host steps wait for, and who waits for them.  before_fetch: by stay.
-void ScheduleHostSteps(const PagingPlan& plan, PagingSchedule& schedule,
-                       std::vector<int>& before_fetch) {
-  schedule.host_before_write.assign(plan.stays.size(), -1);
-  before_fetch.assign(plan.stays.size(), -1);
-  if (plan.host_steps.empty()) return;
-  schedule.host_steps.resize(plan.host_steps.size());
-  std::vector<std::vector<int>> begin(schedule.steps.size()), end(schedule.steps.size());
-  for (int s = 0; s < static_cast<int>(plan.stays.size()); ++s) {
-    if (plan.stays[s].fetched) begin[plan.stays[s].first_step].push_back(s);
-    if (plan.stays[s].written_back) end[plan.stays[s].last_step].push_back(s);
-  }
-  const int hosts = static_cast<int>(plan.host_steps.size());
-  LastUsers users;  // of pages: host steps, counted over both iterations
-  const auto last_on_page = [&](int stay) {
-    const PagedBlock& block = plan.blocks[plan.stays[stay].block];
-    const std::vector<int> before = users.Of(block.page, block.page_bytes);
-    return before.empty() ? -1 : *std::ranges::max_element(before) % hosts;
-  };
-  std::vector<int> written(plan.blocks.size(), -1);  // by block: the stay that its page is of
-  // The second time all have something before them.
-  for (int iteration = 0; iteration < 2; ++iteration) {
-    int next = 0;  // host step
-    for (int step = 0; step < static_cast<int>(schedule.steps.size()); ++step) {
-      for (const int s : begin[step]) before_fetch[s] = last_on_page(s);
-      if (next < hosts && plan.host_steps[next].position == step) {
-        PagingSchedule::ScheduledWork& host = schedule.host_steps[next];
-        host = {.after_step = step - 1};
-        for (const int b : plan.host_steps[next].blocks) {
-          AddOnce(written[b], host.after_writes);
-          users.Use(plan.blocks[b].page, plan.blocks[b].page_bytes, iteration * hosts + next);
-        }
-        ++next;
-      }
-      for (const int s : end[step]) {
-        schedule.host_before_write[s] = last_on_page(s);
-        written[plan.stays[s].block] = s;
-      }
-    }
-  }
-}
-
 }  // namespace
 
 PagingSchedule SchedulePaging(const PagingPlan& plan) {
   PagingSchedule schedule;
+  const int stays = static_cast<int>(plan.stays.size());
+  const int hosts = static_cast<int>(plan.host_steps.size());
+  const int steps = static_cast<int>(plan.order.size());
   schedule.steps.resize(plan.order.size());
-  LastUsers occupants;  // of the device arena: stays, at first those of the iteration before
-  const auto follow = [&](int stay) {
-    const size_t begin = plan.stays[stay].offset;
-    const size_t bytes = plan.blocks[plan.stays[stay].block].bytes;
-    std::vector<int> before = occupants.Of(begin, bytes);
-    occupants.Use(begin, bytes, stay);
-    return before;
+  schedule.host_steps.resize(plan.host_steps.size());
+  schedule.host_before_write.assign(plan.stays.size(), -1);
+  for (int s = 0; s < stays; ++s) {
+    if (plan.stays[s].written_back)
+      schedule.steps[plan.stays[s].last_step].write_backs.push_back(s);
+  }
+  // What is over last of what the step before, or the iteration before's last, writes back; -1 if
+  // nothing must be.
+  const auto foreground_before = [&](int step) {
+    if (!plan.foreground || (step == 0 && plan.self_contained)) return -1;
+    const std::vector<int>& writes = schedule.steps[(step + steps - 1) % steps].write_backs;
+    return writes.empty() ? -1 : writes.back();
+  };
+  LastUsers occupants;  // of the device arena: stays
+  LastUsers hosted;     // of pages: host steps, counted over both iterations
+  const auto last_on_page = [&](int stay) {
+    if (hosts == 0) return -1;
+    const std::vector<int> before =
+        hosted.Of(plan.BlockOf(stay).page, plan.BlockOf(stay).page_bytes);
+    return before.empty() ? -1 : *std::ranges::max_element(before) % hosts;
   };
   std::vector<int> written(plan.blocks.size(), -1);  // by block: the stay that its page is of
-  const int stays = static_cast<int>(plan.stays.size());
-  for (int s = 0; s < stays && !plan.self_contained; ++s) {
-    follow(s);
-    if (plan.stays[s].written_back) written[plan.stays[s].block] = s;
-  }
-  std::vector<int> foreground =
-      plan.foreground ? LastWriteBefore(plan, schedule.steps.size()) : std::vector<int>();
-  if (plan.self_contained && !foreground.empty()) foreground[0] = -1;
-  for (size_t step = 0; step < foreground.size(); ++step) {
-    AddOnce(foreground[step], schedule.steps[step].writes);
-  }
-  std::vector<int> before_fetch;
-  ScheduleHostSteps(plan, schedule, before_fetch);
-  int after = -1;
-  for (int s = 0; s < stays; ++s) {
+  int after = -1;                                    // the last step that a fetch so far waits for
+  const auto add_fetch = [&](int s, PagingSchedule::ScheduledWork fetch) {
     const Stay& stay = plan.stays[s];
-    PagingSchedule::ScheduledStep& first = schedule.steps[stay.first_step];
-    PagingSchedule::ScheduledWork fetch{.stay = s, .after_host = before_fetch[s]};
-    for (const int before : follow(s)) {
-      const Stay& left = plan.stays[before];
-      // Of the iteration before: over before this one's first step.
-      if (before < s) fetch.after_step = std::max(fetch.after_step, left.last_step);
-      if (left.written_back) AddOnce(before, stay.fetched ? fetch.after_writes : first.writes);
+    AddOnce(written[stay.block], fetch.after_writes);
+    if (plan.foreground) {
+      fetch.after_step = stay.first_step - 1;
+      AddOnce(foreground_before(stay.first_step), fetch.after_writes);
     }
-    if (stay.fetched) {
-      AddOnce(written[stay.block], fetch.after_writes);
-      if (plan.foreground) {
-        fetch.after_step = stay.first_step - 1;
-        AddOnce(foreground[stay.first_step], fetch.after_writes);
-      }
-      for (const int write : fetch.after_writes) {
-        if (write < s) fetch.after_step = std::max(fetch.after_step, plan.stays[write].last_step);
-      }
-      if (fetch.after_host >= 0) {
-        const int position = plan.host_steps[fetch.after_host].position;
-        // Else it is of the iteration before.
-        if (position < stay.first_step) fetch.after_step = std::max(fetch.after_step, position);
-      }
-      const int index = static_cast<int>(schedule.fetches.size());
-      first.fetches.push_back(index);
-      // Behind those before it on their stream.
-      after = std::max(after, fetch.after_step);
-      (after < 0 ? schedule.fetches_before : schedule.steps[after].fetches_after).push_back(index);
-      schedule.fetches.push_back(std::move(fetch));
+    for (const int write : fetch.after_writes) {
+      if (write < s) fetch.after_step = std::max(fetch.after_step, plan.stays[write].last_step);
     }
-    if (stay.written_back) {
-      schedule.steps[stay.last_step].write_backs.push_back(s);
-      written[stay.block] = s;
+    fetch.after_host = last_on_page(s);
+    if (fetch.after_host >= 0) {
+      const int position = plan.host_steps[fetch.after_host].position;
+      // Else it is of the iteration before.
+      if (position < stay.first_step) fetch.after_step = std::max(fetch.after_step, position);
     }
-  }
-  for (const PagingSchedule::ScheduledStep& step : schedule.steps) {
-    if (plan.self_contained && !step.write_backs.empty()) {
-      schedule.last_write = step.write_backs.back();
+    const int index = static_cast<int>(schedule.fetches.size());
+    schedule.steps[stay.first_step].fetches.push_back(index);
+    // Behind those before it on their stream.
+    after = std::max(after, fetch.after_step);
+    (after < 0 ? schedule.fetches_before : schedule.steps[after].fetches_after).push_back(index);
+    schedule.fetches.push_back(std::move(fetch));
+  };
+  // The iteration before shows what is in the memory and the pages that the next one finds.
+  for (int iteration = plan.self_contained ? 1 : 0; iteration < 2; ++iteration) {
+    int s = 0;
+    for (int step = 0; step < steps; ++step) {
+      std::vector<int>& writes = schedule.steps[step].writes;
+      if (iteration == 1) AddOnce(foreground_before(step), writes);
+      for (; s < stays && plan.stays[s].first_step == step; ++s) {
+        const Stay& stay = plan.stays[s];
+        const size_t bytes = plan.BlockOf(s).bytes;
+        const std::vector<int> left = occupants.Of(stay.offset, bytes);
+        occupants.Use(stay.offset, bytes, s);
+        if (iteration == 0) continue;
+        PagingSchedule::ScheduledWork fetch{.stay = s};
+        for (const int before : left) {
+          // Of the iteration before: over before this one's first step.
+          if (before < s)
+            fetch.after_step = std::max(fetch.after_step, plan.stays[before].last_step);
+          if (!plan.stays[before].written_back) continue;
+          AddOnce(before, stay.fetched ? fetch.after_writes : writes);
+        }
+        if (stay.fetched) add_fetch(s, std::move(fetch));
+      }
+      if (const int host = plan.HostStepAt(step); host >= 0) {
+        schedule.host_steps[host] = {.after_step = step - 1};
+        for (const int b : plan.host_steps[host].blocks) {
+          AddOnce(written[b], schedule.host_steps[host].after_writes);
+          hosted.Use(plan.blocks[b].page, plan.blocks[b].page_bytes, iteration * hosts + host);
+        }
+      }
+      for (const int write : schedule.steps[step].write_backs) {
+        schedule.host_before_write[write] = last_on_page(write);
+        written[plan.stays[write].block] = write;
+        if (plan.self_contained) schedule.last_write = write;
+      }
     }
   }
   return schedule;
@@ -172,11 +140,10 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
                          const PagingSchedule& schedule, const PagingCosts& costs) {
   PagingTimes times;
   const auto disk_seconds = [&](int stay, double bytes_per_s) {
-    return static_cast<double>(plan.blocks[plan.stays[stay].block].page_bytes) / bytes_per_s;
+    return static_cast<double>(plan.BlockOf(stay).page_bytes) / bytes_per_s;
   };
   const auto seconds = [&](int stay) {
-    const PagedBlock& block = plan.blocks[plan.stays[stay].block];
-    return CopySecondsOf(block.bytes, block.page_bytes, costs);
+    return CopySecondsOf(plan.BlockOf(stay).bytes, plan.BlockOf(stay).page_bytes, costs);
   };
   double computed = 0, in = 0, out = 0, hosted = 0;  // when each stream is free
   double read = 0, stored = 0;                       // and the disk, each way
@@ -222,12 +189,12 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
     written[stay] = out;
     times.write_backs.push_back({stay, start, out});
   };
-  const auto run_on_host = [&](size_t index) {
+  const auto run_on_host = [&](int index) {
     const double start = start_of(schedule.host_steps[index], hosted);
     const TraceStep& step = trace.steps[plan.order[plan.host_steps[index].position]];
     host_ended[index] = hosted =
         start + static_cast<double>(step.host_bytes) / costs.host_step_bytes_per_s;
-    times.host_steps.push_back({static_cast<int>(index), start, hosted});
+    times.host_steps.push_back({index, start, hosted});
   };
   // The second iteration begins with the copies of the first.
   for (int iteration = 0; iteration < 2; ++iteration) {
@@ -238,19 +205,17 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
     const auto over = [&](const PagingTimes::WorkSpan& of) { return of.end <= began; };
     std::erase_if(times.write_backs, over);
     std::erase_if(times.host_steps, over);
-    size_t next_on_host = 0;
     for (const int index : schedule.fetches_before) fetch(index);
     for (size_t s = 0; s < schedule.steps.size(); ++s) {
       const PagingSchedule::ScheduledStep& step = schedule.steps[s];
       for (const int index : step.fetches) computed = std::max(computed, fetched[index]);
       for (const int write : step.writes) computed = std::max(computed, written[write]);
-      const bool on_host = next_on_host < plan.host_steps.size() &&
-                           plan.host_steps[next_on_host].position == static_cast<int>(s);
-      const double seconds_of_step = on_host ? 0 : trace.steps[plan.order[s]].seconds;
+      const int host = plan.HostStepAt(static_cast<int>(s));
+      const double seconds_of_step = host >= 0 ? 0 : trace.steps[plan.order[s]].seconds;
       working += seconds_of_step;
       times.steps.push_back({static_cast<int>(s), computed, computed + seconds_of_step});
       ended[s] = computed += seconds_of_step;
-      if (on_host) run_on_host(next_on_host++);
+      if (host >= 0) run_on_host(host);
       for (const int stay : step.write_backs) write_back(stay);
       for (const int index : step.fetches_after) fetch(index);
     }

@@ -166,9 +166,7 @@ inline std::byte* PlaceOf(const PagingPlan& plan, int state, int position, std::
                           std::byte* pages, const PageFile& file) {
   const auto [block, offset] = plan.states[state];
   if (block < 0) return arena + offset;
-  const bool on_host = std::ranges::find(plan.host_steps, position,
-                                         &PagingPlan::HostStep::position) != plan.host_steps.end();
-  if (position < 0 || on_host) {
+  if (position < 0 || plan.HostStepAt(position) >= 0) {
     return (plan.blocks[block].on_disk ? file.homes() : pages) + plan.blocks[block].page + offset;
   }
   for (const Stay& stay : plan.stays) {
@@ -224,15 +222,12 @@ inline absl::StatusOr<Seen> RunPaged(const PagedRun& run) {
       return absl::OkStatus();
     }));
     int from = -1;
-    size_t next_on_host = 0;
     for (int to = 0; to <= positions; ++to) {
       if (to < positions && run.work[order[to]].empty()) continue;
       if (pager->advances(from, to)) RETURN_IF_ERROR(pager->Advance(from, to, *compute));
       from = to;
       if (to == positions) break;
-      const bool on_host = next_on_host < run.plan.host_steps.size() &&
-                           run.plan.host_steps[next_on_host].position == to;
-      next_on_host += on_host ? 1 : 0;
+      const bool on_host = run.plan.HostStepAt(to) >= 0;
       // What is captured, which nothing on the host is, counts for itself.
       const int given = on_host ? iteration : -1;
       const auto work = [&run, &places, &seen, &running, given, to, positions, steps] {

@@ -37,11 +37,6 @@ AccessTrace InOrder(const AccessTrace& trace, const std::vector<int>& order) {
   return run;
 }
 
-bool OnHost(const PagingPlan& plan, int step) {
-  return std::ranges::find(plan.host_steps, step, &PagingPlan::HostStep::position) !=
-         plan.host_steps.end();
-}
-
 void CheckPlaces(const AccessTrace& trace, const PagingPlan& plan, size_t capacity) {
   EXPECT_LE(plan.device_bytes, capacity);
   // What lies there for good lies below all that comes and goes.
@@ -155,7 +150,7 @@ void CheckCopies(const AccessTrace& trace, const PagingPlan& plan) {
     size_t next = 0;
     bool dirty = !plan.blocks[b].persistent;  // it has no page yet
     const auto pass_host = [&] {
-      for (; next < uses.size() && OnHost(plan, uses[next].step); ++next) {
+      for (; next < uses.size() && plan.HostStepAt(uses[next].step) >= 0; ++next) {
         dirty &= !uses[next].writes;
       }
     };
