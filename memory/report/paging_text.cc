@@ -17,21 +17,23 @@ constexpr size_t kBlocksInTable = 12;
 constexpr size_t kStaysInRow = 2;
 constexpr size_t kWhen = 28, kName = kColumns - 2 - 10 - 2 - 6 - 2 - kWhen - 2;  // columns
 
+// Where a value is between its stays on the device.
+enum Where { kAlways, kInUse, kHost, kDisk, kMadeAgain };
+struct WhereText {
+  const char *column, *text;
+};
+constexpr WhereText kWhere[] = {{"device", "on the device for good"},
+                                {"in use", "on the device while in use"},
+                                {"host", "in host memory between"},
+                                {"disk", "on disk between"},
+                                {"again", "made again"}};
+
 struct Row {
   std::string name;
   size_t bytes = 0;
-  int where = 0;  // in kWhere
+  Where where = kAlways;
   std::string when;
 };
-
-struct Where {
-  const char *column, *text;
-};
-constexpr Where kWhere[] = {{"device", "on the device for good"},
-                            {"in use", "on the device while in use"},
-                            {"host", "in host memory between"},
-                            {"disk", "on disk between"},
-                            {"again", "made again"}};
 
 std::string StaysText(const std::vector<const Stay*>& stays) {
   std::vector<std::string> parts;
@@ -46,11 +48,11 @@ std::string StaysText(const std::vector<const Stay*>& stays) {
 
 std::vector<Row> RowsOf(const AccessTrace& trace, const PagingPlan& plan) {
   std::vector<Row> rows;
-  const std::vector<bool> touched = TouchedRoots(trace);
+  const std::vector<bool> in_use = RootsInUse(trace);
   for (size_t i = 0; i < trace.states.size(); ++i) {
     const TraceState& state = trace.states[i];
-    const bool own = state.view_of < 0 && state.arena == Arena::kDevice && state.bytes > 0;
-    if (!own || plan.states[i].block >= 0 || (!state.persistent && !touched[i])) continue;
+    if (!in_use[i] || state.arena != Arena::kDevice || state.bytes == 0) continue;
+    if (plan.states[i].block >= 0) continue;
     rows.push_back({.name = state.name, .bytes = state.bytes, .when = "always"});
   }
   std::vector<std::vector<const Stay*>> stays(plan.blocks.size());
@@ -64,10 +66,9 @@ std::vector<Row> RowsOf(const AccessTrace& trace, const PagingPlan& plan) {
     std::string when = StaysText(stays[b]);
     if (fetches > 0) absl::StrAppend(&when, "; in ", fetches);
     if (writes > 0) absl::StrAppend(&when, fetches > 0 ? ", " : "; ", "out ", writes);
-    rows.push_back({.name = std::move(name),
-                    .bytes = block.bytes,
-                    .where = 1 + static_cast<int>(WhereBetween(plan, static_cast<int>(b))),
-                    .when = std::move(when)});
+    const Where where = block.page == kNoPage ? (stays[b].size() > 1 ? kMadeAgain : kInUse)
+                                              : (block.on_disk ? kDisk : kHost);
+    rows.push_back({std::move(name), block.bytes, where, std::move(when)});
   }
   return rows;
 }
@@ -75,13 +76,6 @@ std::vector<Row> RowsOf(const AccessTrace& trace, const PagingPlan& plan) {
 std::string Milliseconds(double seconds) { return absl::StrFormat("%.3f ms", 1e3 * seconds); }
 
 }  // namespace
-
-Elsewhere WhereBetween(const PagingPlan& plan, int block) {
-  const PagedBlock& of = plan.blocks[block];
-  if (of.page != kNoPage) return of.on_disk ? Elsewhere::kDisk : Elsewhere::kHost;
-  const auto stays = std::ranges::count(plan.stays, block, &Stay::block);
-  return stays > 1 ? Elsewhere::kMadeAgain : Elsewhere::kNowhere;
-}
 
 std::string DescribePlaces(const AccessTrace& trace, const PagingPlan& plan) {
   std::vector<Row> rows = RowsOf(trace, plan);

@@ -8,15 +8,6 @@
 
 namespace gyre {
 
-// Location of a block's value between its stays on the device.
-enum class Elsewhere : uint8_t {
-  kNowhere,  // nobody needs the value
-  kHost,
-  kDisk,
-  kMadeAgain,  // nowhere; a step runs again and makes the value
-};
-Elsewhere WhereBetween(const PagingPlan& plan, int block);
-
 // A table of blocks by location, then of the largest blocks with their bytes and their stays, by
 // position.  Precondition: the plan is of this trace.
 std::string DescribePlaces(const AccessTrace& trace, const PagingPlan& plan);

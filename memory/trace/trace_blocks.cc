@@ -140,14 +140,18 @@ std::vector<std::vector<BlockTouch>> FindTouches(const AccessTrace& trace, const
   return touches;
 }
 
-std::vector<bool> TouchedRoots(const AccessTrace& trace) {
-  std::vector<bool> touched(trace.states.size());
+std::vector<bool> RootsInUse(const AccessTrace& trace) {
+  std::vector<bool> in_use;
+  for (const TraceState& state : trace.states) {
+    const bool lasts = state.persistent || state.arena == Arena::kCommunication;
+    in_use.push_back(lasts && state.view_of < 0);
+  }
   for (const TraceStep& step : trace.steps) {
     for (const TraceTouch& touch : step.touches) {
-      touched[RootOf(trace, touch.state).state] = true;
+      in_use[RootOf(trace, touch.state).state] = true;
     }
   }
-  return touched;
+  return in_use;
 }
 
 absl::StatusOr<TraceBlocks> CutIntoBlocks(const AccessTrace& trace) {

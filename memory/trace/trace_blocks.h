@@ -36,8 +36,9 @@ struct BlockTouch {
 // By step.  Each block occurs once in a step.
 std::vector<std::vector<BlockTouch>> FindTouches(const AccessTrace& trace, const TraceBlocks& cut);
 
-// By state: whether it is not a view, and a step touches it or a view of it.
-std::vector<bool> TouchedRoots(const AccessTrace& trace);
+// By state: whether it is not a view, and lasts beyond an iteration or is touched by a step, itself
+// or in a view.
+std::vector<bool> RootsInUse(const AccessTrace& trace);
 
 // Errors: InvalidArgument as of PlanMemory.
 absl::StatusOr<TraceBlocks> CutIntoBlocks(const AccessTrace& trace);
