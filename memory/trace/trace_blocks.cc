@@ -52,38 +52,35 @@ absl::Status CheckStates(const AccessTrace& trace) {
   return absl::OkStatus();
 }
 
-// Blocks by their first member's declaration.  block_of: for each state that is not a view.
-std::vector<TraceBlock> MakeBlocks(const AccessTrace& trace, std::vector<int>& block_of) {
-  std::vector<TraceBlock> blocks;
+// Blocks but for their lifetimes and pages.  Places the states that are not views.
+TraceBlocks MakeBlocks(const AccessTrace& trace) {
+  TraceBlocks cut;
   std::map<int, int> block_of_group;
-  block_of.assign(trace.states.size(), -1);
   for (int i = 0; i < static_cast<int>(trace.states.size()); ++i) {
     const TraceState& state = trace.states[i];
+    TraceBlocks::BlockOffset& at = cut.states.emplace_back();
     if (state.view_of >= 0) continue;
-    int index = static_cast<int>(blocks.size());
+    at.block = static_cast<int>(cut.blocks.size());
     if (state.contiguous_group >= 0) {
-      index = block_of_group.emplace(state.contiguous_group, index).first->second;
+      at.block = block_of_group.emplace(state.contiguous_group, at.block).first->second;
     }
-    if (index == static_cast<int>(blocks.size())) blocks.emplace_back();
-    TraceBlock& block = blocks[index];
-    block.pinned |= state.pinned;
-    if (block.members.empty()) {
-      block.arena = state.arena;
-      block.persistent = state.persistent;
+    if (at.block == static_cast<int>(cut.blocks.size())) {
+      cut.blocks.push_back({.arena = state.arena, .persistent = state.persistent});
     }
+    TraceBlock& block = cut.blocks[at.block];
     GYRE_CHECK(block.arena == state.arena && block.persistent == state.persistent);
-    block.offsets.push_back(RoundUp(block.bytes, kGroupAlignment));
-    block.bytes = block.offsets.back() + state.bytes;
+    block.pinned |= state.pinned;
+    at.offset = RoundUp(block.bytes, kGroupAlignment);
+    block.bytes = at.offset + state.bytes;
     block.members.push_back(i);
-    block_of[i] = index;
   }
-  for (TraceBlock& block : blocks) block.bytes = RoundUp(block.bytes, kPlanAlignment);
-  return blocks;
+  for (TraceBlock& block : cut.blocks) block.bytes = RoundUp(block.bytes, kPlanAlignment);
+  return cut;
 }
 
 // Sets the blocks' lifetimes from what the steps touch, and checks that they read what is there.
 absl::Status FindLifetimes(const AccessTrace& trace, std::span<const Root> roots,
-                           std::span<const int> block_of, std::vector<TraceBlock>& blocks) {
+                           TraceBlocks& cut) {
   const int steps = static_cast<int>(trace.steps.size());
   const int states = static_cast<int>(trace.states.size());
   std::vector<bool> written(trace.states.size());  // some of the memory of a state without a base
@@ -93,7 +90,7 @@ absl::Status FindLifetimes(const AccessTrace& trace, std::span<const Root> roots
       GYRE_CHECK(touch.state >= 0 && touch.state < states);
       const int root = roots[touch.state].state;
       if (touch.write) written[root] = true;
-      TraceBlock& block = blocks[block_of[root]];
+      TraceBlock& block = cut.blocks[cut.states[root].block];
       if (block.last_step < 0) block.first_step = s;
       block.last_step = s;
     }
@@ -160,17 +157,8 @@ absl::StatusOr<TraceBlocks> CutIntoBlocks(const AccessTrace& trace) {
   for (size_t i = 0; i < trace.states.size(); ++i) {
     roots.push_back(RootOf(trace, static_cast<int>(i)));
   }
-  TraceBlocks cut;
-  std::vector<int> block_of;
-  cut.blocks = MakeBlocks(trace, block_of);
-  RETURN_IF_ERROR(FindLifetimes(trace, roots, block_of, cut.blocks));
-  cut.states.resize(trace.states.size());
-  for (size_t b = 0; b < cut.blocks.size(); ++b) {
-    const TraceBlock& block = cut.blocks[b];
-    for (size_t m = 0; m < block.members.size(); ++m) {
-      cut.states[block.members[m]] = {static_cast<int>(b), block.offsets[m]};
-    }
-  }
+  TraceBlocks cut = MakeBlocks(trace);
+  RETURN_IF_ERROR(FindLifetimes(trace, roots, cut));
   std::vector<bool> narrow(cut.blocks.size(), true);
   for (size_t i = 0; i < trace.states.size(); ++i) {
     if (trace.states[i].view_of >= 0) {

@@ -10,10 +10,9 @@ namespace gyre {
 
 // A state with its views, or a contiguous group of such states.
 struct TraceBlock {
-  std::vector<int> members;     // states, in order of declaration
-  std::vector<size_t> offsets;  // of each member, within the block
-  size_t bytes = 0;             // a multiple of kPlanAlignment
-  size_t page_bytes = 0;        // likewise; about half if all its states may_narrow
+  std::vector<int> members = {};  // states, in order of declaration
+  size_t bytes = 0;               // a multiple of kPlanAlignment
+  size_t page_bytes = 0;          // likewise; about half if all its states may_narrow
   Arena arena = Arena::kDevice;
   bool persistent = false, pinned = false;
   int first_step = 0, last_step = -1;  // that touch it; 0 and -1 if none does
