@@ -25,7 +25,7 @@ std::vector<size_t> PlaceBlocks(const AccessTrace& trace, std::span<const TraceB
   };
   plan.communication_bytes =
       place_in_order(Arena::kCommunication, false, place_in_order(Arena::kCommunication, true, 0));
-  const size_t persistent_bytes = place_in_order(Arena::kDevice, true, 0);
+  plan.persistent_bytes = place_in_order(Arena::kDevice, true, 0);
 
   std::vector<size_t> shared;
   std::vector<PackItem> items;
@@ -37,10 +37,10 @@ std::vector<size_t> PlaceBlocks(const AccessTrace& trace, std::span<const TraceB
   }
   const Packing packing = PackBlocks(items);
   for (size_t i = 0; i < shared.size(); ++i) {
-    offsets[shared[i]] = persistent_bytes + packing.offsets[i];
+    offsets[shared[i]] = plan.persistent_bytes + packing.offsets[i];
   }
-  plan.device_bytes = persistent_bytes + packing.extent;
-  plan.lower_bound_bytes = persistent_bytes;
+  plan.device_bytes = plan.persistent_bytes + packing.extent;
+  plan.lower_bound_bytes = plan.persistent_bytes;
   const std::vector<size_t> live = LiveBytes(items, static_cast<int>(trace.steps.size()));
   if (!live.empty()) {
     const auto peak = std::max_element(live.begin(), live.end());

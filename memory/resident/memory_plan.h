@@ -28,6 +28,7 @@ struct Placement {
 struct MemoryPlan {
   std::vector<Placement> placements;  // by state, views included
   size_t device_bytes = 0;            // extent of the device arena
+  size_t persistent_bytes = 0;        // of these: the first ones, of persistent states
   size_t communication_bytes = 0;     // extent of the communication arena
   size_t lower_bound_bytes = 0;       // most device bytes alive at one step; no plan needs fewer
   int peak_step = 0;                  // that step

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/runtime/count_text.h"
-#include "engine/runtime/math.h"
 #include "memory/resident/memory_plan.h"
 #include "memory/trace/trace_text.h"
 
@@ -49,22 +48,13 @@ absl::Status CheckCapacity(const AccessTrace& trace, const MemoryPlan& plan, siz
 }
 
 std::string Explain(const AccessTrace& trace, const MemoryPlan& plan) {
-  size_t persistent_bytes = 0;
-  for (size_t i = 0; i < trace.states.size(); ++i) {
-    const Placement& at = plan.placements[i];
-    if (!trace.states[i].persistent || trace.states[i].view_of >= 0) continue;
-    if (at.arena != Arena::kDevice) continue;
-    persistent_bytes = std::max(persistent_bytes, at.offset + trace.states[i].bytes);
-  }
-  persistent_bytes = RoundUp(persistent_bytes, kPlanAlignment);
-
   std::string text;
   const auto line = [&text](const char* what, size_t bytes) {
     absl::StrAppendFormat(&text, "%-26s%10s %16d bytes\n", what, ShortBytes(bytes), bytes);
   };
   line("device memory of the net", plan.device_bytes);
-  line("  kept between iterations", persistent_bytes);
-  line("  reused within one", plan.device_bytes - persistent_bytes);
+  line("  kept between iterations", plan.persistent_bytes);
+  line("  reused within one", plan.device_bytes - plan.persistent_bytes);
   line("  most in use at once", plan.lower_bound_bytes);
   if (plan.communication_bytes > 0) line("gradients of all ranks", plan.communication_bytes);
 
