@@ -66,103 +66,81 @@ void MoveCentres(const float* sums, float* centres) {
   }
 }
 
-class KMeans {
- public:
-  KMeans(gyre::Stream& stream, gyre::LocalData& data)
-      : stream_(stream),
-        data_(data),
-        centres_(Declare("centres", kCentreFloats * sizeof(float))),
-        sums_(Declare("sums", kSumFloats * sizeof(float), gyre::LocalData::Lifetime::kIteration)) {
-    for (int b = 0; b < kBlocks; ++b) {
-      points_.push_back(Declare("points " + std::to_string(b), kBlockBytes));
-      nearest_.push_back(Declare("nearest " + std::to_string(b), kPoints * sizeof(int)));
+// Points about corners of a cube, of which the first ones are where the centres begin.
+void MakePoints(std::vector<std::vector<float>>& points, std::vector<int>& corners) {
+  std::mt19937 random(1);
+  for (std::vector<float>& block : points) {
+    for (int p = 0; p < kPoints; ++p) {
+      const int corner = p < kCentres ? p : static_cast<int>(random() % kCentres);
+      corners.push_back(corner);
+      for (int f = 0; f < kFeatures; ++f) {
+        const float noise = static_cast<float>(random() % 1000) / 1000.0f;
+        block.push_back(static_cast<float>(corner >> (f % 3) & 1) * 2 + noise);
+      }
     }
   }
-
-  // Says the accesses of each step; the first time around nothing else.
-  void Iterate() {
-    using gyre::kFetch, gyre::kNoFetch, gyre::kKeep, gyre::kNoKeep;
-    Step("clear", {{sums_, kNoFetch, kKeep}},
-         [](const auto& at) { std::fill_n(Floats(at[0]), kSumFloats, 0.0f); });
-    for (int b = 0; b < kBlocks; ++b) {
-      Step("assign " + std::to_string(b),
-           {{points_[b], kFetch, kNoKeep},
-            {centres_, kFetch, kNoKeep},
-            {nearest_[b], kNoFetch, kKeep},
-            {sums_, kFetch, kKeep}},
-           [](const auto& at) {
-             Assign(Floats(at[0]), Floats(at[1]), reinterpret_cast<int*>(at[2]), Floats(at[3]));
-           });
-    }
-    Step("move", {{sums_, kFetch, kNoKeep}, {centres_, kFetch, kKeep}},
-         [](const auto& at) { MoveCentres(Floats(at[0]), Floats(at[1])); });
-    Check(data_.FinishIteration());
-  }
-
-  const std::vector<gyre::LocalData::Array>& points() const { return points_; }
-  const std::vector<gyre::LocalData::Array>& nearest() const { return nearest_; }
-  gyre::LocalData::Array centres() const { return centres_; }
-
- private:
-  gyre::LocalData::Array Declare(
-      const std::string& name, size_t bytes,
-      gyre::LocalData::Lifetime lifetime = gyre::LocalData::Lifetime::kRun) {
-    return Get(data_.Declare(name, bytes, lifetime));
-  }
-
-  template <typename Work>
-  void Step(const std::string& name, const std::vector<gyre::LocalData::ArrayAccess>& accesses,
-            Work work) {
-    const std::vector<std::byte*> at = Get(data_.LocalAccess(name, accesses));
-    if (!data_.recording()) {
-      Check(stream_.Call([work, at] {
-        work(at);
-        return absl::OkStatus();
-      }));
-    }
-    Check(data_.PostLocalAccess());
-  }
-
-  gyre::Stream& stream_;
-  gyre::LocalData& data_;
-  gyre::LocalData::Array centres_, sums_;
-  std::vector<gyre::LocalData::Array> points_, nearest_;
-};
+}
 
 }  // namespace
 
 int main() {
+  using gyre::kFetch, gyre::kNoFetch, gyre::kKeep, gyre::kNoKeep, gyre::LocalData;
   const size_t capacity = kBlocks * kBlockBytes / 4;
   const auto device = gyre::NewSimDevice({.capacity_bytes = capacity});
   const auto stream = Get(device->NewStream());
-  const auto data = gyre::LocalData::Create(*device, *stream, {.capacity_bytes = capacity});
-  KMeans k_means(*stream, *data);
-  k_means.Iterate();  // recorded
-
-  // Points about corners of a cube, of which the first ones are where the centres begin.
-  std::mt19937 random(1);
-  std::vector<std::vector<float>> points(kBlocks);
-  std::vector<int> corners(size_t{kBlocks} * kPoints);
+  const auto data = LocalData::Create(*device, *stream, {.capacity_bytes = capacity});
+  const auto centres = Get(data->Declare("centres", kCentreFloats * sizeof(float)));
+  const auto sums =
+      Get(data->Declare("sums", kSumFloats * sizeof(float), LocalData::Lifetime::kIteration));
+  std::vector<LocalData::Array> points, nearest;  // by block
   for (int b = 0; b < kBlocks; ++b) {
-    for (int p = 0; p < kPoints; ++p) {
-      const int corner = p < kCentres ? p : static_cast<int>(random() % kCentres);
-      corners[b * kPoints + p] = corner;
-      for (int f = 0; f < kFeatures; ++f) {
-        const float noise = static_cast<float>(random() % 1000) / 1000.0f;
-        points[b].push_back(static_cast<float>(corner >> (f % 3) & 1) * 2 + noise);
-      }
-    }
-    Check(data->Write(k_means.points()[b], points[b].data()));
+    points.push_back(Get(data->Declare("points " + std::to_string(b), kBlockBytes)));
+    nearest.push_back(Get(data->Declare("nearest " + std::to_string(b), kPoints * sizeof(int))));
   }
-  Check(data->Write(k_means.centres(), points[0].data()));
 
-  for (int i = 0; i < kIterations; ++i) k_means.Iterate();
+  const auto step = [&](const std::string& name,
+                        const std::vector<LocalData::ArrayAccess>& accesses, auto work) {
+    const std::vector<std::byte*> at = Get(data->LocalAccess(name, accesses));
+    if (!data->recording()) {
+      Check(stream->Call([work, at] {
+        work(at);
+        return absl::OkStatus();
+      }));
+    }
+    Check(data->PostLocalAccess());
+  };
+  // Says the accesses of each step; the first time around nothing else.
+  const auto iterate = [&] {
+    step("clear", {{sums, kNoFetch, kKeep}},
+         [](const auto& at) { std::fill_n(Floats(at[0]), kSumFloats, 0.0f); });
+    for (int b = 0; b < kBlocks; ++b) {
+      step("assign " + std::to_string(b),
+           {{points[b], kFetch, kNoKeep},
+            {centres, kFetch, kNoKeep},
+            {nearest[b], kNoFetch, kKeep},
+            {sums, kFetch, kKeep}},
+           [](const auto& at) {
+             Assign(Floats(at[0]), Floats(at[1]), reinterpret_cast<int*>(at[2]), Floats(at[3]));
+           });
+    }
+    step("move", {{sums, kFetch, kNoKeep}, {centres, kFetch, kKeep}},
+         [](const auto& at) { MoveCentres(Floats(at[0]), Floats(at[1])); });
+    Check(data->FinishIteration());
+  };
 
-  std::vector<int> nearest(kPoints);
+  iterate();  // recorded
+  std::vector<std::vector<float>> coordinates(kBlocks);
+  std::vector<int> corners;  // by point
+  MakePoints(coordinates, corners);
+  for (int b = 0; b < kBlocks; ++b) Check(data->Write(points[b], coordinates[b].data()));
+  Check(data->Write(centres, coordinates[0].data()));
+  for (int i = 0; i < kIterations; ++i) iterate();
+
+  std::vector<int> found(kPoints);
   int64_t wrong = 0;
   for (int b = 0; b < kBlocks; ++b) {
-    Check(data->Read(k_means.nearest()[b], nearest.data()));
-    for (int p = 0; p < kPoints; ++p) wrong += nearest[p] != corners[b * kPoints + p];
+    Check(data->Read(nearest[b], found.data()));
+    for (int p = 0; p < kPoints; ++p) wrong += found[p] != corners[b * kPoints + p];
   }
   std::printf("data %zu bytes, device %zu bytes; an iteration copies %zu bytes in, %zu out\n",
               kBlocks * kBlockBytes, capacity, data->plan().fetched_bytes,
