@@ -130,7 +130,7 @@ bool DiskCopies::MayBegin(const Job& job) const {
          });
 }
 
-std::optional<DiskCopies::Cut> DiskCopies::Next(Lane& lane, bool wait) {
+std::optional<DiskCopies::Job> DiskCopies::Next(Lane& lane, bool wait) {
   std::unique_lock lock(mutex_);
   const auto ready = [&] { return !lane.jobs.empty() && MayBegin(lane.jobs.front()); };
   if (wait) {
@@ -138,35 +138,35 @@ std::optional<DiskCopies::Cut> DiskCopies::Next(Lane& lane, bool wait) {
                   [&] { return !status_.ok() || ready() || (stopping_ && lane.jobs.empty()); });
   }
   if (!status_.ok() || !ready()) return std::nullopt;
-  Cut next = {.job = std::move(lane.jobs.front())};
+  Job next = std::move(lane.jobs.front());
   lane.jobs.pop_front();
   return next;
 }
 
 // The next one, in the next slot if the page is on disk.
-DiskCopies::PageSegment DiskCopies::CutSegment(Cut& cut, int stay, int& slot) const {
+DiskCopies::PageSegment DiskCopies::CutSegment(Job& job, int stay, int& slot) const {
   const PagedBlock& block = BlockOf(stay);
-  PageSegment segment = {.index = cut.job.index, .stay = stay, .at = cut.at};
-  segment.bytes = block.page_bytes - cut.at;
+  PageSegment segment = {.index = job.index, .stay = stay, .at = job.at};
+  segment.bytes = block.page_bytes - job.at;
   if (block.on_disk) {
     segment.bytes = std::min(segment.bytes, context_.plan.staging.slot_bytes);
     segment.slot = std::exchange(slot, (slot + 1) % context_.plan.staging.slots);
   }
-  cut.at += segment.bytes;
-  segment.last = cut.at == block.page_bytes;
+  job.at += segment.bytes;
+  segment.last = job.at == block.page_bytes;
   return segment;
 }
 
 absl::Status DiskCopies::RunIn() {
   const auto slots = static_cast<size_t>(context_.plan.staging.slots);
   std::deque<PageSegment> reading;
-  std::optional<Cut> now;
+  std::optional<Job> now;
   int slot = 0;  // the next
   for (;;) {
     if (!now) now = Next(in_, reading.empty());
     if (!now && reading.empty()) return absl::OkStatus();
-    if (now && now->job.what != What::kCopy && reading.empty()) {
-      if (now->job.what == What::kTakeHomes) {
+    if (now && now->what != What::kCopy && reading.empty()) {
+      if (now->what == What::kTakeHomes) {
         RETURN_IF_ERROR(context_.begun.Synchronize());  // whoever had them is done
         Note([this] { ++taken_; });
       } else {
@@ -179,12 +179,12 @@ absl::Status DiskCopies::RunIn() {
     }
     // Ahead of the copies as far as slots are free; what is there is copied before one is waited
     // for.
-    bool begin = now && now->job.what == What::kCopy && reading.size() < slots;
+    bool begin = now && now->what == What::kCopy && reading.size() < slots;
     if (begin && !reading.empty()) {
       ASSIGN_OR_RETURN(begin, in_.copied[slot]->Done());
     }
     if (begin) {
-      reading.push_back(CutSegment(*now, context_.schedule.fetches[now->job.index].stay, slot));
+      reading.push_back(CutSegment(*now, context_.schedule.fetches[now->index].stay, slot));
       if (reading.back().last) now.reset();
       RETURN_IF_ERROR(BeginFetch(reading.back()));
       continue;
@@ -250,20 +250,20 @@ absl::Status DiskCopies::CheckHomes() {
 absl::Status DiskCopies::RunOut() {
   const auto slots = static_cast<size_t>(context_.plan.staging.slots);
   std::deque<PageSegment> copying, writing;
-  std::optional<Cut> now;
+  std::optional<Job> now;
   int slot = 0;  // the next
   for (;;) {
     const bool idle = copying.empty() && writing.empty();
     if (!now) now = Next(out_, idle);
     if (!now && idle) return absl::OkStatus();
-    if (now && now->job.what == What::kFinish && idle) {
+    if (now && now->what == What::kFinish && idle) {
       RETURN_IF_ERROR(out_.stream->Synchronize());
       Note([this] { ++out_.finished; });
       now.reset();
       continue;
     }
-    if (now && now->job.what == What::kCopy && copying.size() + writing.size() < slots) {
-      const PageSegment segment = CutSegment(*now, now->job.index, slot);
+    if (now && now->what == What::kCopy && copying.size() + writing.size() < slots) {
+      const PageSegment segment = CutSegment(*now, now->index, slot);
       if (segment.last) now.reset();
       RETURN_IF_ERROR(BeginWriteBack(segment));
       if (segment.slot >= 0) copying.push_back(segment);

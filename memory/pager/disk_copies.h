@@ -68,6 +68,7 @@ class DiskCopies {
     };
     std::vector<Write> after = {};
     int64_t takes = 0;  // of homes; so many must have been done
+    size_t at = 0;      // end of the segments cut so far
   };
   struct PageSegment {
     int index = 0;
@@ -85,17 +86,12 @@ class DiskCopies {
     int64_t told = 0, finished = 0;  // kFinish jobs
     std::thread thread;
   };
-  // A job being cut into segments.
-  struct Cut {
-    Job job;
-    size_t at = 0;
-  };
 
   explicit DiskCopies(const PagingContext& context);
   absl::Status Tell(Lane& lane, Job job);
   absl::Status Finish(Lane& lane);
   // The lane's next job if it may begin.  With `wait` blocks for one, and none means the end.
-  std::optional<Cut> Next(Lane& lane, bool wait);
+  std::optional<Job> Next(Lane& lane, bool wait);
   bool MayBegin(const Job& job) const;
   template <typename Condition>
   absl::Status Await(Condition condition);
@@ -109,10 +105,8 @@ class DiskCopies {
   absl::Status BeginWriteBack(const PageSegment& segment);
   absl::Status EndWrite(std::deque<PageSegment>& writing);
   absl::Status CheckHomes();
-  PageSegment CutSegment(Cut& cut, int stay, int& slot) const;
-  const PagedBlock& BlockOf(int stay) const {
-    return context_.plan.blocks[context_.plan.stays[stay].block];
-  }
+  PageSegment CutSegment(Job& job, int stay, int& slot) const;
+  const PagedBlock& BlockOf(int stay) const { return context_.plan.BlockOf(stay); }
   std::byte* SlotOf(const Lane& lane, int slot) const {
     return lane.slots + static_cast<size_t>(slot) * context_.plan.staging.slot_bytes;
   }
