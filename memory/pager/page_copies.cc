@@ -12,6 +12,18 @@ constexpr size_t kWide = 4, kNarrow = 2;  // bytes of a number
 
 bool IsNarrow(const PagedBlock& block) { return block.page_bytes < block.bytes; }
 
+// Calls segment(offset in the page, bytes) for each slot of bytes, until the end or an error.
+template <typename Segment>
+absl::Status ForEachSegment(const PagedBlock& block, size_t at, size_t bytes, size_t slot_bytes,
+                            Segment segment) {
+  const size_t end = std::min(at + bytes, block.bytes / kWide * kNarrow);
+  for (size_t length = 0; at < end; at += length) {
+    length = std::min(end - at, slot_bytes);
+    RETURN_IF_ERROR(segment(at, length));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 PageCopies::PageCopies(const PagingPlan& plan, std::byte* arena, NarrowKernels kernels)
@@ -19,29 +31,19 @@ PageCopies::PageCopies(const PagingPlan& plan, std::byte* arena, NarrowKernels k
   GYRE_CHECK(!plan.rounds() || (kernels_.narrow != nullptr && kernels_.widen != nullptr));
 }
 
-template <typename Segment>
-absl::Status PageCopies::ForEachSegment(const PagedBlock& block, size_t at, size_t bytes,
-                                        Segment segment) const {
-  const size_t end = std::min(at + bytes, block.bytes / kWide * kNarrow);
-  while (at < end) {
-    const size_t length = std::min(end - at, plan_.device_staging.slot_bytes);
-    RETURN_IF_ERROR(segment(at, length));
-    at += length;
-  }
-  return absl::OkStatus();
-}
-
 absl::Status PageCopies::In(Stream& stream, int stay, size_t at, const std::byte* host,
                             size_t bytes) const {
   const PagedBlock& block = plan_.BlockOf(stay);
   std::byte* const place = arena_ + plan_.stays[stay].offset;
   if (!IsNarrow(block)) return stream.Copy(place + at, host, bytes);
-  std::byte* const slot = arena_ + plan_.device_staging.offset;
-  return ForEachSegment(block, at, bytes, [&](size_t from, size_t length) -> absl::Status {
-    RETURN_IF_ERROR(stream.Copy(slot, host + (from - at), length));
-    return kernels_.widen(stream, slot, place + from / kNarrow * kWide,
-                          static_cast<int64_t>(length / kNarrow));
-  });
+  const DeviceStaging& staging = plan_.device_staging;
+  std::byte* const slot = arena_ + staging.offset;
+  return ForEachSegment(block, at, bytes, staging.slot_bytes,
+                        [&](size_t from, size_t length) -> absl::Status {
+                          RETURN_IF_ERROR(stream.Copy(slot, host + (from - at), length));
+                          return kernels_.widen(stream, slot, place + from / kNarrow * kWide,
+                                                static_cast<int64_t>(length / kNarrow));
+                        });
 }
 
 absl::Status PageCopies::Out(Stream& stream, int stay, size_t at, std::byte* host,
@@ -51,11 +53,12 @@ absl::Status PageCopies::Out(Stream& stream, int stay, size_t at, std::byte* hos
   if (!IsNarrow(block)) return stream.Copy(host, place + at, bytes);
   const DeviceStaging& staging = plan_.device_staging;
   std::byte* const slot = arena_ + staging.offset + staging.slot_bytes;
-  return ForEachSegment(block, at, bytes, [&](size_t from, size_t length) -> absl::Status {
-    RETURN_IF_ERROR(kernels_.narrow(stream, place + from / kNarrow * kWide, slot,
-                                    static_cast<int64_t>(length / kNarrow)));
-    return stream.Copy(host + (from - at), slot, length);
-  });
+  return ForEachSegment(
+      block, at, bytes, staging.slot_bytes, [&](size_t from, size_t length) -> absl::Status {
+        RETURN_IF_ERROR(kernels_.narrow(stream, place + from / kNarrow * kWide, slot,
+                                        static_cast<int64_t>(length / kNarrow)));
+        return stream.Copy(host + (from - at), slot, length);
+      });
 }
 
 }  // namespace gyre

@@ -31,11 +31,6 @@ class PageCopies {
   absl::Status Out(Stream& stream, int stay, size_t at, std::byte* host, size_t bytes) const;
 
  private:
-  // Calls segment(offset in the page, bytes) for each slot of bytes, until the end or an error.
-  template <typename Segment>
-  absl::Status ForEachSegment(const PagedBlock& block, size_t at, size_t bytes,
-                              Segment segment) const;
-
   const PagingPlan& plan_;
   std::byte* const arena_;
   const NarrowKernels kernels_;

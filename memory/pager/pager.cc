@@ -59,17 +59,16 @@ absl::StatusOr<std::unique_ptr<Pager>> Pager::Create(Device& device, const Pagin
   return pager;
 }
 
-bool Pager::begins(int step) const {
-  const PagingSchedule::ScheduledStep& of = schedule_.steps[step];
-  return step == 0 || !of.fetches.empty() || !of.writes.empty();
-}
-
 bool Pager::advances(int from, int to) const {
+  const int steps = static_cast<int>(over_.size());
   for (int step = std::max(from, 0); step <= to; ++step) {
-    if (step > from && step < static_cast<int>(over_.size()) && begins(step)) return true;
-    if (step < to && ends(step)) return true;
+    if (step > from && step < steps) {
+      const PagingSchedule::ScheduledStep& of = schedule_.steps[step];
+      if (step == 0 || !of.fetches.empty() || !of.writes.empty()) return true;
+    }
+    if (step < to && over_[step] != nullptr) return true;
   }
-  return to == static_cast<int>(over_.size()) && schedule_.last_write >= 0;
+  return to == steps && schedule_.last_write >= 0;
 }
 
 absl::Status Pager::Advance(int from, int to, Stream& compute) {
@@ -78,7 +77,9 @@ absl::Status Pager::Advance(int from, int to, Stream& compute) {
     RETURN_IF_ERROR(Begin(step, compute));
     RETURN_IF_ERROR(End(step, compute));
   }
-  return to < static_cast<int>(over_.size()) ? Begin(to, compute) : EndIteration(compute);
+  if (to < static_cast<int>(over_.size())) return Begin(to, compute);
+  if (schedule_.last_write < 0) return absl::OkStatus();
+  return Await({}, std::span(&schedule_.last_write, 1), compute);
 }
 
 template <typename Waits>
@@ -123,11 +124,6 @@ absl::Status Pager::Await(std::span<const int> fetches, std::span<const int> wri
   });
 }
 
-absl::Status Pager::EndIteration(Stream& compute) {
-  if (schedule_.last_write < 0) return absl::OkStatus();
-  return Await({}, std::span(&schedule_.last_write, 1), compute);
-}
-
 absl::Status Pager::RunOnHost(int step, std::function<absl::Status()> work) {
   const int index = plan_.HostStepAt(step);
   GYRE_CHECK(index >= 0);
@@ -157,7 +153,7 @@ double Pager::hosted_seconds() const {
 }
 
 absl::Status Pager::End(int step, Stream& compute) {
-  if (!ends(step)) return absl::OkStatus();
+  if (over_[step] == nullptr) return absl::OkStatus();
   const PagingSchedule::ScheduledStep& of = schedule_.steps[step];
   if (disk_) {
     // Those of the iteration before have yet to be told what they wait for.

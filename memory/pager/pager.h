@@ -76,10 +76,7 @@ class Pager {
   absl::Status Time(Stream& compute, Waits waits);
   absl::Status Begin(int step, Stream& compute);
   absl::Status End(int step, Stream& compute);
-  absl::Status EndIteration(Stream& compute);
   absl::Status Await(std::span<const int> fetches, std::span<const int> writes, Stream& compute);
-  bool begins(int step) const;
-  bool ends(int step) const { return over_[step] != nullptr; }
   absl::Status Fetch(int index);
   absl::Status WriteBack(int index);
 
