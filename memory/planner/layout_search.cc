@@ -143,19 +143,17 @@ class Searcher {
   template <typename Consider>
   void ChangeTimes(const LayoutCandidate& candidate, size_t b, size_t i, const Consider& consider) {
     const AccessDecision decision = candidate.decisions[b][i];
-    for (int lead = 0; lead <= 2; ++lead) {
-      if (!search_.all.accesses[b][i].reads || lead == decision.lead) continue;
-      LayoutCandidate other = candidate;
-      other.decisions[b][i].lead = lead;
-      consider(other);
-    }
-    for (int linger = 0; linger <= 2; ++linger) {
-      if (linger == decision.linger || !(decision.leaves || i + 1 == candidate.decisions[b].size()))
-        continue;
-      LayoutCandidate other = candidate;
-      other.decisions[b][i].linger = linger;
-      consider(other);
-    }
+    const bool ends = decision.leaves || i + 1 == candidate.decisions[b].size();
+    const auto change = [&](int AccessDecision::*steps) {
+      for (int count = 0; count <= 2; ++count) {
+        if (count == decision.*steps) continue;
+        LayoutCandidate other = candidate;
+        other.decisions[b][i].*steps = count;
+        consider(other);
+      }
+    };
+    if (search_.all.accesses[b][i].reads) change(&AccessDecision::lead);
+    if (ends) change(&AccessDecision::linger);
   }
 
   // One leaves in another's stead.

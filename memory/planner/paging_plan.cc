@@ -1,6 +1,7 @@
 #include "memory/planner/paging_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -237,17 +238,16 @@ class PagingPlanner {
 
   // What has no choice.
   void FindHomes() {
-    size_t persistent = 0;
+    const std::vector<Home>* const given = limits_.homes;
     for (size_t b = 0; b < cut_.blocks.size(); ++b) {
       const TraceBlock& block = cut_.blocks[b];
       if (block.arena != Arena::kDevice || !block.persistent) continue;
+      const size_t home = persistent_.size();
+      const bool may_leave = given == nullptr
+                                 ? !block.pinned
+                                 : home < given->size() && (*given)[home] != Home::kDevice;
+      resident_[b] = !may_leave && Placed(block);
       persistent_.push_back(static_cast<int>(b));
-      const std::vector<Home>* const given = limits_.homes;
-      const bool free = given == nullptr && !block.pinned;
-      const bool paged =
-          given != nullptr && persistent < given->size() && (*given)[persistent] != Home::kDevice;
-      ++persistent;
-      resident_[b] = !free && !paged && Placed(block);
     }
   }
 
@@ -262,7 +262,11 @@ class PagingPlanner {
     return bytes;
   }
 
-  bool IsTouchedOnHost(int b) const { return std::ranges::any_of(all_[b], &BlockAccess::on_host); }
+  // Whether it may be resident or not, as one likes.  Of persistent blocks.
+  bool IsFree(int b) const {
+    return limits_.homes == nullptr && !resident_[b] && Placed(cut_.blocks[b]) &&
+           std::ranges::none_of(all_[b], &BlockAccess::on_host);
+  }
 
   size_t BytesOf(const std::vector<bool>& resident) const {
     size_t bytes = 0;
@@ -274,12 +278,8 @@ class PagingPlanner {
   // are touched most often for their bytes' sake, and of these the small ones.
   std::vector<std::vector<bool>> ChoicesOfHomes() const {
     std::vector<std::vector<bool>> choices = {resident_};
-    if (limits_.homes != nullptr) return choices;
     std::vector<int> order;
-    for (const int b : persistent_) {
-      const bool free = !resident_[b] && Placed(cut_.blocks[b]) && !IsTouchedOnHost(b);
-      if (free) order.push_back(b);
-    }
+    std::ranges::copy_if(persistent_, std::back_inserter(order), [&](int b) { return IsFree(b); });
     std::ranges::stable_sort(order, {}, [&](int b) {
       return std::pair(-static_cast<int>(all_[b].size()), cut_.blocks[b].bytes);
     });
@@ -330,10 +330,7 @@ class PagingPlanner {
                         .seconds = {},
                         .most_resident = limits_.most_resident_bytes};
     for (const int step : order_) search.seconds.push_back(trace_.steps[step].seconds);
-    for (const int b : persistent_) {
-      search.may_choose[b] = limits_.homes == nullptr && !resident_[b] && Placed(cut_.blocks[b]) &&
-                             !IsTouchedOnHost(b);
-    }
+    for (const int b : persistent_) search.may_choose[b] = IsFree(b);
     return search;
   }
 
