@@ -124,12 +124,6 @@ void Share(const std::vector<Paged>& wanted, size_t bytes, bool given, PagingPla
   }
 }
 
-absl::Status TooSmall(const AccessTrace& trace, size_t host_bytes, size_t least) {
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "host memory: expected at least ", BytesText(least), OfText(trace),
-      " for copies from and to the disk and what cannot lie there, got ", BytesText(host_bytes)));
-}
-
 }  // namespace
 
 absl::Status GivePages(const AccessTrace& trace, const PagingLimits& limits, PagingPlan& plan) {
@@ -146,13 +140,14 @@ absl::Status GivePages(const AccessTrace& trace, const PagingLimits& limits, Pag
       return absl::ResourceExhaustedError(
           "host memory: with steps on the host it holds no staging for pages on disk");
     }
-    if (staging.bytes() > limits.host_bytes) {
-      return TooSmall(trace, limits.host_bytes, staging.bytes() + (given ? host.homes : 0));
+    const size_t least = staging.bytes() + (given ? host.homes : 0);
+    if (least > limits.host_bytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("host memory: expected at least ", BytesText(least), OfText(trace),
+                       " for copies from and to the disk and what cannot lie there, got ",
+                       BytesText(limits.host_bytes)));
     }
     const size_t room = limits.host_bytes - staging.bytes();
-    if (given && host.homes > room) {
-      return TooSmall(trace, limits.host_bytes, host.homes + staging.bytes());
-    }
     std::vector<Paged> wanted = paged;
     std::ranges::stable_sort(wanted, {}, [&plan](const Paged& of) {
       return std::tuple(-of.copies, of.seconds, plan.blocks[of.block].page_bytes);
