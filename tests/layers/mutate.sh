@@ -184,9 +184,9 @@ engine/training/run/run_state.cc|end_to_end/runs:carried|saved.good_steps()|0
 engine/training/run/run_start.cc|end_to_end/runs:series|RETURN_IF_ERROR(CheckFit(options, FitOf(state)));|
 engine/training/run/run_start.cc|end_to_end/runs:series|RETURN_IF_ERROR(Annotate(CheckFit(options, weights.fit), weights.path));|
 engine/training/run/run_state.cc|end_to_end/runs:carried|RETURN_IF_ERROR(Annotate(model.LoadCarried(stream, from.carried), start_.path));|
-engine/training/run/learning_rate_schedule.cc|training/run:learning_rate_schedule|static_cast<double>(scaling.epoch)|static_cast<double>(scaling.epoch + 1)
-engine/training/run/learning_rate_schedule.cc|training/run:learning_rate_schedule|1 + scaling.ranks /|1 + (scaling.ranks - 1) /
-engine/training/run/run_length.cc|training/run:run_length|.epoch = PositionAt(step) / epoch_samples_|.epoch = step / epoch_samples_
+engine/training/run/run_length.cc|training/run:run_length|static_cast<double>(epoch)|static_cast<double>(epoch + 1)
+engine/training/run/run_length.cc|training/run:run_length|1 + workers /|1 + (workers - 1) /
+engine/training/run/run_length.cc|training/run:run_length|epoch = PositionAt(step) / epoch_samples_|epoch = step / epoch_samples_
 engine/training/metrics/metrics.cc|training/metrics:record_metrics|std::exp(metric.value())|std::exp2(metric.value())
 engine/training/metrics/metrics.cc|training/metrics:record_metrics|metric.value() / std::numbers::ln2|metric.value()
 engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|(2 * below + equal[0])|(2 * below)

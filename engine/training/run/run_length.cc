@@ -2,14 +2,37 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/runtime/decimal.h"
 #include "engine/training/feed/data_feed.h"
-#include "engine/training/run/learning_rate_schedule.h"
 
 namespace gyre {
+namespace {
+
+// The rate without factors.  `shift` moves cosine on by so many steps of this length, after steps
+// of another length.
+double ScheduledRate(const LearningRateConfig& config, int64_t step, int64_t total_steps,
+                     double shift) {
+  const double base = config.base();
+  const int64_t warmup = config.warmup_steps();
+  if (step < warmup) return base * static_cast<double>(step + 1) / static_cast<double>(warmup);
+  const int64_t passed = step - warmup, length = total_steps - warmup;
+  if (config.has_step()) {
+    const int64_t drops = passed / config.step().every();
+    return base * std::pow(config.step().gamma(), static_cast<double>(drops));
+  }
+  if (!config.has_cosine()) return base;
+  const double final_rate = config.cosine().final();
+  if (passed >= length) return final_rate;
+  const double share =
+      std::max(0.0, static_cast<double>(passed) + shift) / (static_cast<double>(length) + shift);
+  return final_rate + (base - final_rate) * (1 + std::cos(std::numbers::pi * share)) / 2;
+}
+
+}  // namespace
 
 RunLength::RunLength(const TrainerConfig& config, int64_t epoch_samples)
     : config_(config),
@@ -58,10 +81,15 @@ double RunLength::LearningRate(int64_t step, int workers) const {
   const double shift = config_.has_steps() ? 0
                                            : static_cast<double>(first_position_) /
                                                  static_cast<double>(step_samples_);
-  return LearningRateAt(config, step, total_steps_, shift) *
-         LearningRateFactor(config, {.epoch = PositionAt(step) / epoch_samples_,
-                                     .samples_a_step = step_samples_,
-                                     .ranks = workers});
+  const int64_t epoch = PositionAt(step) / epoch_samples_;
+  double factor = std::pow(config.epoch_decay(), static_cast<double>(epoch));
+  if (config.has_rank_damping()) factor /= 1 + workers / config.rank_damping();
+  if (config.has_batch_scaling()) {
+    const LearningRateConfig::BatchScaling& batch = config.batch_scaling();
+    const double k = static_cast<double>(step_samples_) / static_cast<double>(batch.base_batch());
+    factor *= batch.rule() == LearningRateConfig::BatchScaling::LINEAR ? k : std::sqrt(k);
+  }
+  return ScheduledRate(config, step, total_steps_, shift) * factor;
 }
 
 bool RunLength::IsDue(int64_t every, int64_t step) const {

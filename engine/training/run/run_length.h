@@ -1,6 +1,6 @@
 // run_length.h: the length of a run and its position, in steps and samples.  A run of `epochs` has
 // a fixed number of samples.  If it resumes with another batch, the remaining steps are recounted.
-// Plain numbers.  Used by one thread.
+// The learning rate is a function of the position and the run's make-up.  Used by one thread.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,16 @@ class RunLength {
   double EpochsAt(int64_t step) const;
   // The pass that the sample at `position` of the endless order is of.
   int64_t EpochOf(int64_t position) const { return position / epoch_samples_; }
-  // The rate of the step after `step` steps, with all factors, for `workers` ranks that train.
+  // The rate of the step after `step` steps, for `workers` ranks that train: the schedule's times
+  // all factors that the config has.  It is constant without a schedule.  Precondition: step >= 0.
+  //   warm-up        base * (step + 1) / warmup_steps while step < warmup_steps
+  //   schedule       counted from the end of the warm-up
+  //   cosine         from total_steps on its final rate, which the last step does not quite reach
+  //   epoch_decay    epoch_decay^epoch, of complete passes over the data before the step
+  //   rank_damping   1 / (1 + workers / rank_damping)
+  //   batch_scaling  samples of a step / base_batch, or its square root
+  // Sources: Loshchilov & Hutter 2017, arXiv:1608.03983, without restarts (cosine), Goyal et al.
+  // 2017, arXiv:1706.02677 (linear), Krizhevsky 2014, arXiv:1404.5997 (root).
   double LearningRate(int64_t step, int workers) const;
   // Whether an event of every `every` steps is due after `step`.  It also is at the end.  With
   // every == 0 it is due after the step that completes an epoch.
