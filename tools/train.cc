@@ -408,7 +408,7 @@ absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
   const auto& run = *prepared;
   if (plan) {
     if (!leader) return absl::OkStatus();
-    PlanSummary summary = run->Summary(files.net);
+    PlanSummary summary = run->Summary();
     if (!shared.note.empty()) summary.notes.push_back(shared.note);
     const std::string picture = absl::GetFlag(FLAGS_plan_picture);
     const bool verbose = absl::GetFlag(FLAGS_verbose);
@@ -425,7 +425,7 @@ absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
                                DrawPlan(run->plan().nets, files.net.message->name(), page, text));
   }
   if (leader) {
-    std::fputs(run->plan().DescribeStart(files.net).c_str(), stdout);
+    std::fputs(run->plan().DescribeStart().c_str(), stdout);
     std::fflush(stdout);  // a file has them before what stderr says
   }
   const DistributedConfig& distributed = files.trainer.message->distributed();

@@ -131,14 +131,14 @@ std::string RunPlan::DescribePlayers() const {
   return players.empty() ? "" : absl::StrCat("in turn: ", absl::StrJoin(players, "; "), "\n");
 }
 
-void RunPlan::WarnOfLatePhases(const Parsed<NetConfig>& net) {
+void RunPlan::WarnOfLatePhases() {
   const int64_t steps = length.total_steps();
   const auto is_late = [steps](const StateSpec& spec) { return spec.trainable_from >= steps; };
   const std::vector<std::string> late = NamesOf(nets.parameters, is_late);
   if (late.empty()) return;
   warnings.push_back(
       absl::StrFormat("%s: %s never train, because trainable_from is not below the run's %d steps",
-                      net.source->file(), Listed(late), steps));
+                      net_.source->file(), Listed(late), steps));
 }
 
 }  // namespace gyre

@@ -119,9 +119,9 @@ absl::StatusOr<std::unique_ptr<RunPlan>> RunPlan::Make(const Parsed<TrainerConfi
                       plan->nets.test.empty() ? nullptr : &plan->nets.test.front()->spec));
   RETURN_IF_ERROR(plan->CheckServer(plan->nets));
   plan->warnings = Lint(trainer, net, plan->nets);
-  plan->WarnOfLatePhases(net);
-  RETURN_IF_ERROR(plan->CheckSequences(net));
-  RETURN_IF_ERROR(plan->Agree(trainer, net, primitives, options));
+  plan->WarnOfLatePhases();
+  RETURN_IF_ERROR(plan->CheckSequences());
+  RETURN_IF_ERROR(plan->Agree(options));
   RETURN_IF_ERROR(plan->PlanPhases(end, options));
   return plan;
 }
@@ -202,14 +202,14 @@ absl::Status RunPlan::CheckServer(const ModelPlan& nets_of_phase) const {
   return absl::OkStatus();
 }
 
-absl::Status RunPlan::CheckSequences(const Parsed<NetConfig>& net) {
+absl::Status RunPlan::CheckSequences() {
   if (data.assumed) return absl::OkStatus();
   const NetSpec& spec = nets.train->spec;
-  RETURN_IF_ERROR(CheckTokens(net, spec, *data.train, "train"));
+  RETURN_IF_ERROR(CheckTokens(net_, spec, *data.train, "train"));
   if (data.test) {
-    RETURN_IF_ERROR(CheckTokens(net, nets.test.front()->spec, *data.test, "test"));
+    RETURN_IF_ERROR(CheckTokens(net_, nets.test.front()->spec, *data.test, "test"));
   }
-  const std::vector<std::string> padding = PaddingWarnings(net, spec, *data.train, "train");
+  const std::vector<std::string> padding = PaddingWarnings(net_, spec, *data.train, "train");
   warnings.insert(warnings.end(), padding.begin(), padding.end());
   return absl::OkStatus();
 }
@@ -224,9 +224,8 @@ absl::StatusOr<DataLook> RunPlan::LookAt(const Dataset& dataset, const NetPlan& 
 }
 
 // Ranks that would compute different things find out before they begin.
-absl::Status RunPlan::Agree(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
-                            const Primitives& primitives, TrainingOptions& options) {
-  const std::string trainer_text = config.DebugString(), net_text = net.message->DebugString();
+absl::Status RunPlan::Agree(TrainingOptions& options) {
+  const std::string trainer_text = config.DebugString(), net_text = net_.message->DebugString();
   RETURN_IF_ERROR(communication_.CheckEqual({{"--threads", options.choices["threads"]},
                                              {"the trainer file with its overrides", trainer_text},
                                              {"the net file with its overrides", net_text}}));
@@ -249,7 +248,7 @@ absl::Status RunPlan::Agree(const Parsed<TrainerConfig>& trainer, const Parsed<N
   if (!data.assumed) {
     ASSIGN_OR_RETURN(const DataLook look, LookAt(*data.train, *nets.train, "training data"));
     train = look.digest;
-    const std::vector<std::string> of_data = LintData(trainer, look, ClassNamesOf(data.fit));
+    const std::vector<std::string> of_data = LintData(trainer_, look, ClassNamesOf(data.fit));
     warnings.insert(warnings.end(), of_data.begin(), of_data.end());
     options.choices["training data"] = train;
     options.older_choices["training data"] = SampledDigestOf(*data.train, data.feed);
@@ -259,7 +258,7 @@ absl::Status RunPlan::Agree(const Parsed<TrainerConfig>& trainer, const Parsed<N
       test = tested.digest;
     }
   }
-  const std::string algorithms = primitives.choices();
+  const std::string algorithms = primitives_.choices();
   RETURN_IF_ERROR(
       communication_.CheckEqual({{"the training data", train},
                                  {"the test data", test},
@@ -281,12 +280,9 @@ std::string RunPlan::DescribeSync() const {
 
 PlanSummary::Communication RunPlan::CommunicationOf(const ModelPlan& nets_of_phase) const {
   const NetPlan& train = *nets_of_phase.train;
-  const auto bytes_sent = [this](size_t bytes, DType dtype) {
-    return communication_.BytesSent(bytes, dtype);
-  };
   PlanSummary::Communication communication = {
       .buckets = static_cast<int64_t>(train.order.buckets.size()),
-      .sent_bytes = BytesSent(train, bytes_sent),
+      .sent_bytes = BytesSent(train, bytes_of_sum()),
       .how = DescribeSync()};
   for (const GradientBucket& bucket : train.order.buckets) {
     communication.gradient_bytes += bucket.bytes;
@@ -317,12 +313,9 @@ PlanSummary::Bytes RunPlan::BytesOf(const ModelPlan& nets_of_phase) const {
   return bytes;
 }
 
-PlanSummary RunPlan::Summary(const Parsed<NetConfig>& net, const RunStart& start) const {
+PlanSummary RunPlan::Summary(const RunStart& start) const {
   const RunShape& shape = nets.train->spec.shape;
-  const auto bytes_sent = [this](size_t bytes, DType dtype) {
-    return communication_.BytesSent(bytes, dtype);
-  };
-  PlanSummary plan = {.net = net.message->name(),
+  PlanSummary plan = {.net = net_.message->name(),
                       .device = std::string(DeviceKindName(device_.kind())),
                       .ranks = communication_.size(),
                       .rank = communication_.rank(),
@@ -337,7 +330,7 @@ PlanSummary RunPlan::Summary(const Parsed<NetConfig>& net, const RunStart& start
                       .host_is_device = device_.kind() == DeviceKind::kCpu,
                       .shares_optimizer = shape.shard_optimizer,
                       .page_folder = nets.options.pages.folder,
-                      .precisions = BytesInEachPrecision(net, nets.options, bytes_sent),
+                      .precisions = BytesInEachPrecision(net_, nets.options, bytes_of_sum()),
                       .notes = LeftOut(config, data),
                       .warnings = warnings};
   const auto add_phase = [&](const ModelPlan& of) {
@@ -376,7 +369,7 @@ std::string RunPlan::DescribeDetails(const PlanSummary& plan) const {
       PrecisionsText(plan));
 }
 
-std::string RunPlan::DescribeStart(const Parsed<NetConfig>& net) const {
+std::string RunPlan::DescribeStart() const {
   int64_t parameters = 0;
   for (const LayerRow& row : LayerRows(nets)) {
     parameters += row.parameters;
@@ -386,7 +379,7 @@ std::string RunPlan::DescribeStart(const Parsed<NetConfig>& net) const {
                       !nets.options.shape.shard_optimizer && communication_.algorithm() == "auto";
   const std::string sync = chosen ? "auto allreduce" : DescribeSync();
   const std::string how =
-      absl::StrCat(net.message->name(), ": ", Counted(communication_.size(), "rank"), " of ",
+      absl::StrCat(net_.message->name(), ": ", Counted(communication_.size(), "rank"), " of ",
                    Counted(nets.options.pages.threads, "thread"), " on ",
                    std::string(DeviceKindName(device_.kind())), sync.empty() ? "" : ", ", sync);
   return absl::StrCat(Wrapped("training ", how), "\n", Counted(parameters, "parameter"), "; ",

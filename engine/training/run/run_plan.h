@@ -48,12 +48,12 @@ struct RunPlan {
   // Precondition: `nets` is the plan of the phase that begins there.
   std::string DescribePhase() const;
 
-  PlanSummary Summary(const Parsed<NetConfig>& net, const RunStart& start) const;
+  PlanSummary Summary(const RunStart& start) const;
   // Text for people: offsets and stays of states, paging, and the cost of other memory sizes and
   // precisions.
   std::string DescribeDetails(const PlanSummary& plan) const;
   // Text for people as a run begins: ranks, device, sync, samples, parameters.
-  std::string DescribeStart(const Parsed<NetConfig>& net) const;
+  std::string DescribeStart() const;
 
   const TrainerConfig config;  // with the batch chosen
   const RunData data;
@@ -67,22 +67,24 @@ struct RunPlan {
           std::string batch, const Parsed<TrainerConfig>& trainer, const Planning& planning);
 
   // Also adds to the warnings.
-  absl::Status Agree(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
-                     const Primitives& primitives, TrainingOptions& options);
+  absl::Status Agree(TrainingOptions& options);
   // What ranks agree on of a phase's nets, and what checkpoints record of it.
   absl::Status AgreeOn(const ModelPlan& nets_of_phase, TrainingOptions& options) const;
   absl::StatusOr<ModelPlan> PlanPhase(int64_t first_step) const;
   PlanSummary::Bytes BytesOf(const ModelPlan& nets_of_phase) const;
   PlanSummary::Communication CommunicationOf(const ModelPlan& nets_of_phase) const;
-  void WarnOfLatePhases(const Parsed<NetConfig>& net);
+  void WarnOfLatePhases();
   absl::StatusOr<DataLook> LookAt(const Dataset& dataset, const NetPlan& net,
                                   const std::string& what) const;
   std::string DescribeSync() const;
+  BytesOfSum bytes_of_sum() const {
+    return [this](size_t bytes, DType dtype) { return communication_.BytesSent(bytes, dtype); };
+  }
   std::string DescribeFrozen() const;
   std::string DescribePlayers() const;
   absl::Status CheckServer(const ModelPlan& nets_of_phase) const;
   // Also adds to the warnings.
-  absl::Status CheckSequences(const Parsed<NetConfig>& net);
+  absl::Status CheckSequences();
 
   const Parsed<TrainerConfig>& trainer_;
   const Parsed<NetConfig>& net_;

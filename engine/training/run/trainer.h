@@ -32,9 +32,7 @@ class Trainer {
                                                           TrainingOptions options);
 
   const RunPlan& plan() const { return *plan_; }  // its nets only until Run
-  PlanSummary Summary(const Parsed<NetConfig>& net) const {
-    return plan_->Summary(net, state_->start());
-  }
+  PlanSummary Summary() const { return plan_->Summary(state_->start()); }
 
   ~Trainer();  // waits for reports in flight
 

@@ -84,7 +84,7 @@ class NormalizationFit : public testing::Test {
     const auto run = Trainer::Prepare(*trainer, net, *std::move(data), *device, primitives,
                                       *communication, TrainingOptions());
     EXPECT_TRUE(run.ok()) << run.status();
-    return absl::StrReplaceAll(absl::StrJoin((*run)->Summary(net).warnings, "\n"),
+    return absl::StrReplaceAll(absl::StrJoin((*run)->Summary().warnings, "\n"),
                                {{folder_.path(), "@"}});
   }
 

@@ -45,7 +45,7 @@ class SequenceCheck : public testing::Test {
                                       *communication, options);
     Said said{.status = run.status(), .plan = "", .run = ""};
     if (!run.ok()) return said;
-    said.plan = absl::StrJoin((*run)->Summary(*net).warnings, "\n");
+    said.plan = absl::StrJoin((*run)->Summary().warnings, "\n");
     testing::internal::CaptureStdout();
     EXPECT_TRUE((*run)->Run().ok());
     said.run = testing::internal::GetCapturedStdout();

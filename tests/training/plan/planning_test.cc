@@ -76,7 +76,7 @@ std::vector<Planned> Plan(const std::vector<size_t>& capacities,
     const auto run = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives,
                                       communication, options);
     planned.status = run.status();
-    if (run.ok()) planned.text = absl::StrJoin((*run)->Summary(*net).notes, "\n");
+    if (run.ok()) planned.text = absl::StrJoin((*run)->Summary().notes, "\n");
   });
   return all;
 }
