@@ -2,8 +2,8 @@
 // feed_of.cc with the errors that they share.  Pure functions.
 #pragma once
 
-#include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/training/run_shape.h"
@@ -13,18 +13,28 @@
 
 namespace gyre {
 
-// Sets what varies in a feed that has its inputs and their normalization.  `no_bytes` are inputs
-// that a data set does not feed with bytes.
-// Errors: InvalidArgument with the position in the trainer's file.
-absl::Status AugmentFeed(const Parsed<NetConfig>& net, const Parsed<TrainerConfig>& trainer,
-                         std::span<const std::string> no_bytes, Feed& feed);
+// A feed that is being made.
+struct FeedDraft {
+  const Parsed<NetConfig>& net;
+  const Parsed<TrainerConfig>& trainer;
+  const DataConfig& data = trainer.message->data();
+  Feed feed = {};
+  std::vector<std::string> no_bytes = {};  // inputs that a data set does not feed with bytes
 
-// InvalidArgument with the position of a field.
-absl::Status ErrorAt(const Parsed<TrainerConfig>& trainer, const google::protobuf::Message& at,
-                     const char* field, const std::string& what);
-// The index of the feed's input of this name, which `who` names.
-absl::StatusOr<size_t> FindInput(const Parsed<TrainerConfig>& trainer, const Feed& feed,
-                                 const std::string& name, const google::protobuf::Message& at,
+  // InvalidArgument with the position of a field.
+  absl::Status Error(const google::protobuf::Message& at, const char* field,
+                     const std::string& what) const;
+  // The input of this name, which `who` names.  Errors: Error.
+  absl::StatusOr<FedInput*> Find(const std::string& name, const google::protobuf::Message& at,
                                  const char* field, const std::string& who);
+  // The input of this name, or null.
+  FedInput* FedOf(const std::string& name);
+  const google::protobuf::RepeatedField<int64_t>& Dims(const FedInput& fed) const {
+    return net.message->input(static_cast<int>(&fed - feed.inputs.data())).dims();
+  }
+};
+
+// Sets what varies in a feed that has its inputs and their normalization.  Errors: Error.
+absl::Status AugmentFeed(FeedDraft& draft);
 
 }  // namespace gyre

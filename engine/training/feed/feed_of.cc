@@ -25,30 +25,30 @@ std::string QuotedInputs(const Dataset& dataset) {
 }
 
 // The feed being made of a net and a trainer.
-class FeedMaker {
+class FeedMaker : public FeedDraft {
  public:
-  FeedMaker(const Parsed<NetConfig>& net, const Parsed<TrainerConfig>& trainer)
-      : net_(net), trainer_(trainer), data_(trainer.message->data()) {
+  FeedMaker(const Parsed<NetConfig>& net_of_run, const Parsed<TrainerConfig>& trainer_of_run)
+      : FeedDraft{.net = net_of_run, .trainer = trainer_of_run} {
     for (const InputConfig& input : net.message->input()) {
       const bool label = input.type() == InputConfig::LABEL;
-      const bool is_target = !label && input.name() == data_.label_input();
-      feed_.inputs.push_back(
+      const bool is_target = !label && input.name() == data.label_input();
+      feed.inputs.push_back(
           {.name = input.name(),
            .label = label,
            .classes = is_target && input.dims_size() == 1 ? input.dims(0) : 0,
-           .weight = !label && input.dims_size() == 0 && input.name() == data_.weight_input()});
+           .weight = !label && input.dims_size() == 0 && input.name() == data.weight_input()});
     }
-    feed_.contiguous = data_.order() == DataConfig::CONTIGUOUS;
-    feed_.bucketed = data_.order() == DataConfig::BUCKETED;
-    feed_.balanced = data_.order() == DataConfig::BALANCED;
-    feed_.repeated = data_.augmentation().repeated();
-    feed_.weighs_classes = data_.class_weight() == DataConfig::AUTO;
-    feed_.max_bad_samples = data_.max_bad_samples();
+    feed.contiguous = data.order() == DataConfig::CONTIGUOUS;
+    feed.bucketed = data.order() == DataConfig::BUCKETED;
+    feed.balanced = data.order() == DataConfig::BALANCED;
+    feed.repeated = data.augmentation().repeated();
+    feed.weighs_classes = data.class_weight() == DataConfig::AUTO;
+    feed.max_bad_samples = data.max_bad_samples();
   }
 
   // Each input is fed, and no array is left over, but of `idx`, which has both.
   absl::Status Match(const Dataset& dataset, const DatasetConfig& config, const char* field) {
-    for (const InputConfig& input : net_.message->input()) {
+    for (const InputConfig& input : net.message->input()) {
       const size_t array = ArrayOf(dataset, input.name());
       if (array == dataset.arrays().size() && FedOf(input.name())->weight) continue;
       const absl::Status status =
@@ -60,20 +60,20 @@ class FeedMaker {
                                                      : CheckArray(input, dataset.arrays()[array]);
       if (!status.ok()) {
         return Annotate(
-            status, absl::StrFormat("%s: input \"%s\"", net_.source->Where(input), input.name()));
+            status, absl::StrFormat("%s: input \"%s\"", net.source->Where(input), input.name()));
       }
     }
     // Bytes may come as such where they do in each data set.
-    for (FedInput& fed : feed_.inputs) {
+    for (FedInput& fed : feed.inputs) {
       const size_t array = ArrayOf(dataset, fed.name);
       const bool stored =
           array < dataset.arrays().size() && dataset.arrays()[array].dtype == DType::kU8;
-      if (!stored) no_bytes_.push_back(fed.name);
+      if (!stored) no_bytes.push_back(fed.name);
       const bool bytes = stored && !fed.label && !fed.weight && !IsClassOf(fed, dataset);
       if (bytes && !matched_) fed.pixel_values = PixelValues(fed.normalization);
       if (!bytes) fed.pixel_values.clear();
     }
-    for (const FedInput& fed : feed_.inputs) of_classes_ |= IsClassOf(fed, dataset);
+    for (const FedInput& fed : feed.inputs) of_classes_ |= IsClassOf(fed, dataset);
     matched_ = true;
     for (const ArrayConfig& array : config.arrays().array()) {
       RETURN_IF_ERROR(Find(array.input(), array, "input", absl::StrCat("data.", field)).status());
@@ -90,7 +90,7 @@ class FeedMaker {
   // with would be the padding's; attention would look at that.
   absl::Status CheckLengths(const Dataset& dataset, const char* field) const {
     if (!IsPadded(dataset)) return absl::OkStatus();
-    for (const LayerConfig& layer : net_.message->layer()) {
+    for (const LayerConfig& layer : net.message->layer()) {
       const bool takes =
           layer.has_lstm() || layer.has_gru() || layer.has_rnn() || layer.has_attention();
       if (!takes || std::ranges::find(layer.input(), kLength) != layer.input().end()) continue;
@@ -98,23 +98,23 @@ class FeedMaker {
           "%s: layer \"%s\": the texts of data.%s have lengths of their own, which it is not "
           "given; add input { name: \"%s\" type: LABEL } to the net, and \"%s\" to the layer's "
           "inputs, after the text",
-          net_.source->Where(layer), layer.name(), field, kLength, kLength));
+          net.source->Where(layer), layer.name(), field, kLength, kLength));
     }
     return absl::OkStatus();
   }
 
   // What says which input is meant says one that there is.
-  absl::Status CheckNames() const {
-    if (!data_.has_image_input()) return absl::OkStatus();
-    return Find(data_.image_input(), data_, "image_input", "data.image_input").status();
+  absl::Status CheckNames() {
+    if (!data.has_image_input()) return absl::OkStatus();
+    return Find(data.image_input(), data, "image_input", "data.image_input").status();
   }
 
   // Once all data sets are matched.  `normalization` is that of FeedOf.
   absl::Status Normalize(const std::string& normalization) {
-    for (const NormalizationConfig& config : data_.normalization()) {
-      const std::string& name = InputOf(config, data_);
-      ASSIGN_OR_RETURN(const size_t input, Find(name, config, "input", "data.normalization"));
-      FedInput& fed = feed_.inputs[input];
+    for (const NormalizationConfig& config : data.normalization()) {
+      const std::string& name = InputOf(config, data);
+      ASSIGN_OR_RETURN(FedInput* const found, Find(name, config, "input", "data.normalization"));
+      FedInput& fed = *found;
       if (fed.label || fed.weight) {
         return Error(config, "input",
                      absl::StrFormat("data.normalization: input \"%s\" takes %s", name,
@@ -125,34 +125,32 @@ class FeedMaker {
                      absl::StrFormat("data.normalization: input \"%s\" takes classes", name));
       }
       if (config.auto_()) {
-        ASSIGN_OR_RETURN(fed.normalization, OfSamples(config, normalization, input));
+        ASSIGN_OR_RETURN(fed.normalization, OfSamples(config, normalization, fed));
         continue;
       }
-      ASSIGN_OR_RETURN(fed.normalization.mean, PerChannel(config, "mean", config.mean(), 0, input));
-      ASSIGN_OR_RETURN(fed.normalization.std, PerChannel(config, "std", config.std(), 1, input));
+      ASSIGN_OR_RETURN(fed.normalization.mean, PerChannel(config, "mean", config.mean(), 0, fed));
+      ASSIGN_OR_RETURN(fed.normalization.std, PerChannel(config, "std", config.std(), 1, fed));
       const size_t values = std::max(fed.normalization.mean.size(), fed.normalization.std.size());
       fed.normalization.mean.resize(values, fed.normalization.mean[0]);
       fed.normalization.std.resize(values, fed.normalization.std[0]);
       RETURN_IF_ERROR(CheckPixels(config, fed));
     }
-    for (FedInput& fed : feed_.inputs) {
+    for (FedInput& fed : feed.inputs) {
       if (!fed.pixel_values.empty()) fed.pixel_values = PixelValues(fed.normalization);
     }
     return absl::OkStatus();
   }
 
-  absl::Status Augment() { return AugmentFeed(net_, trainer_, no_bytes_, feed_); }
-
   // What samples weigh, and what needs weights.
   absl::Status Weigh() {
-    const bool weighs = feed_.weighs_classes;
-    if (!weighs && feed_.max_bad_samples == 0) return absl::OkStatus();
+    const bool weighs = feed.weighs_classes;
+    if (!weighs && feed.max_bad_samples == 0) return absl::OkStatus();
     const char* const field = weighs ? "class_weight" : "max_bad_samples";
-    const std::string& name = data_.weight_input();
+    const std::string& name = data.weight_input();
     const FedInput* const fed = FedOf(name);
     if (fed == nullptr || !fed->weight) {
       return Error(
-          data_, field,
+          data, field,
           absl::StrFormat("data.%s weighs samples, %s; write input { name: \"%s\" } in the "
                           "net, and \"%s\" as last input of its losses and accuracies",
                           field,
@@ -162,47 +160,30 @@ class FeedMaker {
                                                            name),
                           name, name));
     }
-    for (const LayerConfig& layer : net_.message->layer()) {
+    for (const LayerConfig& layer : net.message->layer()) {
       if (!IsLoss(layer) || std::ranges::count(layer.input(), name) > 0) continue;
       return absl::InvalidArgumentError(
           absl::StrFormat("%s: layer \"%s\": data.%s weighs samples, which this loss does not "
                           "take; write \"%s\" as "
                           "its last input",
-                          net_.source->Where(layer), layer.name(), field, name));
+                          net.source->Where(layer), layer.name(), field, name));
     }
     return absl::OkStatus();
   }
 
   // That there are classes to draw and to weigh by.
   absl::Status CheckClasses(const Dataset& train) const {
-    if (!feed_.balanced && !feed_.weighs_classes) return absl::OkStatus();
-    const size_t array = ArrayOf(train, data_.label_input());
+    if (!feed.balanced && !feed.weighs_classes) return absl::OkStatus();
+    const size_t array = ArrayOf(train, data.label_input());
     if (array < train.arrays().size() && HasClasses(train.arrays()[array])) return absl::OkStatus();
-    const char* const field = feed_.balanced ? "order" : "class_weight";
-    return Error(data_, field,
+    const char* const field = feed.balanced ? "order" : "class_weight";
+    return Error(data, field,
                  absl::StrFormat("data.%s counts the samples of each class, but data.train has no "
                                  "class, an integer a sample, for \"%s\" (data.label_input)",
-                                 field, data_.label_input()));
+                                 field, data.label_input()));
   }
-
-  Feed feed() { return std::move(feed_); }
 
  private:
-  const FedInput* FedOf(const std::string& name) const {
-    const auto found = std::ranges::find(feed_.inputs, name, &FedInput::name);
-    return found == feed_.inputs.end() ? nullptr : &*found;
-  }
-
-  absl::StatusOr<size_t> Find(const std::string& name, const google::protobuf::Message& at,
-                              const char* field, const std::string& who) const {
-    return FindInput(trainer_, feed_, name, at, field, who);
-  }
-
-  absl::Status Error(const google::protobuf::Message& at, const char* field,
-                     const std::string& what) const {
-    return ErrorAt(trainer_, at, field, what);
-  }
-
   // What 0, which augmentation moves in, and bytes become.
   absl::Status CheckPixels(const NormalizationConfig& config, const FedInput& fed) const {
     const auto& [mean, std] = fed.normalization;
@@ -231,19 +212,19 @@ class FeedMaker {
         label ? "integers" : "bytes and reals", array.file, std::string(DTypeName(array.dtype))));
   }
 
-  int64_t Channels(size_t input) const {
-    const auto& dims = net_.message->input(static_cast<int>(input)).dims();
+  int64_t Channels(const FedInput& fed) const {
+    const auto& dims = Dims(fed);
     return dims.empty() ? 1 : dims[dims.size() - 1];
   }
 
   absl::StatusOr<Normalization> OfSamples(const NormalizationConfig& config,
-                                          const std::string& text, size_t input) const {
-    const int64_t channels = Channels(input);
+                                          const std::string& text, const FedInput& fed) const {
+    const int64_t channels = Channels(fed);
     if (text.empty()) {
       const auto values = static_cast<size_t>(channels);
       return Normalization{std::vector<double>(values, 0), std::vector<double>(values, 1)};
     }
-    auto normalization = ParseNormalization(text, feed_.inputs[input].name, channels);
+    auto normalization = ParseNormalization(text, fed.name, channels);
     if (normalization.ok()) return normalization;
     return Error(config, "auto", std::string(normalization.status().message()));
   }
@@ -251,27 +232,22 @@ class FeedMaker {
   // The values, or `otherwise` if there are none.
   absl::StatusOr<std::vector<double>> PerChannel(
       const NormalizationConfig& config, const char* field,
-      const google::protobuf::RepeatedField<double>& values, double otherwise, size_t input) const {
+      const google::protobuf::RepeatedField<double>& values, double otherwise,
+      const FedInput& fed) const {
     if (values.empty()) return std::vector<double>{otherwise};
-    const int64_t channels = Channels(input);
+    const int64_t channels = Channels(fed);
     if (values.size() == 1 || values.size() == channels) {
       return std::vector<double>(values.begin(), values.end());
     }
     return Error(
         config, field,
-        absl::StrFormat("data.normalization.%s of input \"%s\": expected 1 value%s, got %d", field,
-                        feed_.inputs[input].name,
-                        channels > 1 ? absl::StrCat(" or ", channels, ", one a channel") : "",
-                        values.size()));
+        absl::StrFormat(
+            "data.normalization.%s of input \"%s\": expected 1 value%s, got %d", field, fed.name,
+            channels > 1 ? absl::StrCat(" or ", channels, ", one a channel") : "", values.size()));
   }
 
-  const Parsed<NetConfig>& net_;
-  const Parsed<TrainerConfig>& trainer_;
-  const DataConfig& data_;
-  bool matched_ = false;               // with a data set
-  bool of_classes_ = false;            // a data set has classes where the net takes distributions
-  std::vector<std::string> no_bytes_;  // inputs that a data set does not feed with bytes
-  Feed feed_;
+  bool matched_ = false;     // with a data set
+  bool of_classes_ = false;  // a data set has classes where the net takes distributions
 };
 
 }  // namespace
@@ -309,9 +285,9 @@ absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const Parsed<TrainerCo
   }
   RETURN_IF_ERROR(maker.CheckNames());
   RETURN_IF_ERROR(maker.Normalize(normalization));
-  RETURN_IF_ERROR(maker.Augment());
+  RETURN_IF_ERROR(AugmentFeed(maker));
   RETURN_IF_ERROR(maker.Weigh());
-  return maker.feed();
+  return std::move(maker.feed);
 }
 
 Feed FeedOfValues(const NetConfig& net) {
