@@ -126,7 +126,18 @@ absl::StatusOr<StateFile> ReadState(const fs::path& folder) {
   return read;
 }
 
-// What state.pb must have sums of, or the first `most` of them.
+// The path of a file that state.pb must have the sum of.
+absl::StatusOr<std::string> CheckNamed(const fs::path& folder, const std::string& name,
+                                       const CheckpointFile& sums) {
+  const auto sum = sums.crc32_of_file().find(name);
+  if (sum == sums.crc32_of_file().end()) {
+    return Broken(folder / kStateFile, absl::StrCat("no crc32 of ", name));
+  }
+  RETURN_IF_ERROR(CheckFile(folder / name, sum->second));
+  return folder / name;
+}
+
+// Likewise those of all shards of a file, or of the first `most` of them.
 absl::StatusOr<std::vector<std::string>> CheckParts(const fs::path& folder, const std::string& file,
                                                     const CheckpointFile& sums,
                                                     int most = std::numeric_limits<int>::max()) {
@@ -136,13 +147,7 @@ absl::StatusOr<std::vector<std::string>> CheckParts(const fs::path& folder, cons
       }));
   std::vector<std::string> paths;
   for (int part = 0; part < std::min(parts, most); ++part) {
-    const std::string name = ShardName(file, part, parts);
-    const auto sum = sums.crc32_of_file().find(name);
-    if (sum == sums.crc32_of_file().end()) {
-      return Broken(folder / kStateFile, absl::StrCat("no crc32 of ", name));
-    }
-    paths.push_back(folder / name);
-    RETURN_IF_ERROR(CheckFile(paths.back(), sum->second));
+    ASSIGN_OR_RETURN(paths.emplace_back(), CheckNamed(folder, ShardName(file, part, parts), sums));
   }
   return paths;
 }
@@ -164,29 +169,8 @@ absl::StatusOr<std::vector<StepFolder>> ListSteps(const std::string& folder) {
     if (const auto step = StepNamed(entry->path())) steps.push_back({*step, entry->path()});
   }
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot list ", folder));
-  std::sort(steps.begin(), steps.end(),
-            [](const StepFolder& a, const StepFolder& b) { return a.step > b.step; });
+  std::ranges::sort(steps, std::greater(), &StepFolder::step);
   return steps;
-}
-
-// Makes the folder and those above it, each an entry on the disk of the one that holds it.
-absl::Status MakeFolders(const std::string& folder) {
-  std::error_code error;
-  const fs::path path = fs::absolute(folder, error);
-  std::vector<fs::path> holders;
-  for (fs::path made = path; !fs::exists(made, error) && made.has_relative_path();) {
-    holders.push_back(made = made.parent_path());
-  }
-  fs::create_directories(path, error);
-  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot create ", folder));
-  for (const fs::path& holder : holders) {
-    const int fd = open(holder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool synced = fd >= 0 && fsync(fd) == 0;
-    const int why = errno;
-    if (fd >= 0) close(fd);
-    if (!synced) return absl::ErrnoToStatus(why, absl::StrCat("cannot sync ", holder.string()));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -227,7 +211,25 @@ CheckpointStore::CheckpointStore(std::string folder, std::string token)
     : folder_(std::move(folder)),
       token_(token.empty() ? std::to_string(getpid()) : std::move(token)) {}
 
-absl::Status CheckpointStore::MakeFolder() { return MakeFolders(folder_); }
+// Each folder that it makes is an entry on the disk of the one that holds it.
+absl::Status CheckpointStore::MakeFolder() {
+  std::error_code error;
+  const fs::path path = fs::absolute(folder_, error);
+  std::vector<fs::path> holders;
+  for (fs::path made = path; !fs::exists(made, error) && made.has_relative_path();) {
+    holders.push_back(made = made.parent_path());
+  }
+  fs::create_directories(path, error);
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot create ", folder_));
+  for (const fs::path& holder : holders) {
+    const int fd = open(holder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool synced = fd >= 0 && fsync(fd) == 0;
+    const int why = errno;
+    if (fd >= 0) close(fd);
+    if (!synced) return absl::ErrnoToStatus(why, absl::StrCat("cannot sync ", holder.string()));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckpointStore::CheckMakeable() const {
   std::error_code error;
@@ -256,29 +258,6 @@ absl::Status CheckpointStore::ProbeWritable() {
   return absl::OkStatus();
 }
 
-void CheckpointStore::RemoveTemporaries() {
-  gyre::RemoveTemporaries(folder_).IgnoreError();  // where they stay they harm nobody
-}
-
-absl::Status CheckpointStore::LeaveMark(int writer) {
-  RETURN_IF_ERROR(MakeFolders(folder_));
-  return WriteFileAtomically(MarkOf(writer), "mark");
-}
-
-bool CheckpointStore::SeesMark(int writer) const {
-  std::error_code error;
-  return fs::exists(MarkOf(writer), error);
-}
-
-void CheckpointStore::RemoveMark(int writer) {
-  std::error_code harmless;
-  fs::remove(MarkOf(writer), harmless);
-}
-
-std::string CheckpointStore::MarkOf(int writer) const {
-  return absl::StrCat(folder_, "/.mark", writer, ".tmp-", token_);
-}
-
 std::string CheckpointStore::PathOf(int64_t step) const {
   GYRE_CHECK(step >= 0);
   return fs::path(folder_) / NameOfStep(step);
@@ -286,7 +265,7 @@ std::string CheckpointStore::PathOf(int64_t step) const {
 
 absl::StatusOr<uint32_t> CheckpointStore::Write(int64_t step, const std::string& name,
                                                 std::span<const NamedTensor> tensors) {
-  RETURN_IF_ERROR(MakeFolders(folder_));
+  RETURN_IF_ERROR(MakeFolder());
   ASSIGN_OR_RETURN(const std::string staged, StageFolder(PathOf(step), token_));
   uint32_t crc32 = 0;
   RETURN_IF_ERROR(WriteSafetensors(absl::StrCat(staged, "/", name), tensors, {}, &crc32));
@@ -319,7 +298,7 @@ absl::Status CheckpointStore::Publish(const CheckpointState& state,
         "; all hosts must share the file system of --out"));
   }
   RETURN_IF_ERROR(WriteState(state, crc32_of_file));
-  return PublishFolder(staged, path);
+  return PublishWritten(state.step());
 }
 
 absl::Status CheckpointStore::WriteState(const CheckpointState& state,
@@ -351,7 +330,7 @@ absl::Status CheckpointStore::AppendWritten(int64_t step, const std::string& nam
 
 absl::Status CheckpointStore::WriteCopy(int64_t step, const std::string& name,
                                         std::string_view bytes, uint32_t crc32) {
-  RETURN_IF_ERROR(MakeFolders(folder_));
+  RETURN_IF_ERROR(MakeFolder());
   ASSIGN_OR_RETURN(const fs::path staged, StageFolder(PathOf(step), token_));
   if (const uint32_t got = Crc32(bytes); got != crc32) {
     return Broken(staged / name,
@@ -439,13 +418,8 @@ absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path, CheckpointNee
   checkpoint.path = path;
   checkpoint.state = std::move(read.state);
   const CheckpointFile& file = read.file;
-  const auto& sums = file.crc32_of_file();
-  const auto weights = sums.find(kWeightsFile);
-  if (weights == sums.end()) {
-    return Broken(fs::path(path) / kStateFile, absl::StrCat("no crc32 of ", kWeightsFile));
-  }
-  RETURN_IF_ERROR(CheckFile(fs::path(path) / kWeightsFile, weights->second));
-  ASSIGN_OR_RETURN(checkpoint.weights, TensorFile::Read(fs::path(path) / kWeightsFile));
+  ASSIGN_OR_RETURN(const std::string weights, CheckNamed(path, kWeightsFile, file));
+  ASSIGN_OR_RETURN(checkpoint.weights, TensorFile::Read(weights));
   if (need == CheckpointNeed::kWeights) return checkpoint;
   if (need == CheckpointNeed::kAverages) {
     if (!checkpoint.state.averages()) return checkpoint;
@@ -455,11 +429,12 @@ absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path, CheckpointNee
   }
   ASSIGN_OR_RETURN(const auto optimizer, CheckParts(path, kOptimizerFile, file));
   ASSIGN_OR_RETURN(const auto carried, CheckParts(path, kCarriedFile, file));
-  if (optimizer.empty() || sums.size() != 1 + optimizer.size() + carried.size()) {
+  const size_t sums = file.crc32_of_file().size();
+  if (optimizer.empty() || sums != 1 + optimizer.size() + carried.size()) {
     return Broken(fs::path(path) / kStateFile,
                   absl::StrFormat("has crc32 of %d files, of which %d are the optimizer's and %d "
                                   "of what is carried",
-                                  sums.size(), optimizer.size(), carried.size()));
+                                  sums, optimizer.size(), carried.size()));
   }
   ASSIGN_OR_RETURN(checkpoint.optimizer, TensorFiles::Open(optimizer));
   ASSIGN_OR_RETURN(checkpoint.carried, TensorFiles::Open(carried));

@@ -52,18 +52,13 @@ class CheckpointStore {
   //   token   the same for all writers of a checkpoint, unique to the run; "" for a sole writer
   explicit CheckpointStore(std::string folder, std::string token = "");
 
-  // Errors, as of ProbeWritable and LeaveMark: PermissionDenied and the like, naming the path.
+  // Makes it and those above it.  Errors, as of ProbeWritable: PermissionDenied and the like,
+  // naming the path.
   absl::Status MakeFolder();
   // The errors of MakeFolder that can be found without creating anything.
   absl::Status CheckMakeable() const;
   // Makes the folder, then writes and removes a small file.  Precondition: no concurrent call.
   absl::Status ProbeWritable();
-  // Removes the temporaries of dead writers.  Precondition: nobody is writing.
-  void RemoveTemporaries();
-  // A writer leaves a mark in the folder.  A writer that sees it shares the folder.
-  absl::Status LeaveMark(int writer);
-  bool SeesMark(int writer) const;
-  void RemoveMark(int writer);
 
   // Writes a file of step_N, hidden until Publish, and returns its CRC-32.  Any number of writers.
   absl::StatusOr<uint32_t> Write(int64_t step, const std::string& name,
@@ -105,8 +100,6 @@ class CheckpointStore {
   std::string PathOf(int64_t step) const;  // of step_N
 
  private:
-  std::string MarkOf(int writer) const;
-
   std::string folder_, token_;
 };
 

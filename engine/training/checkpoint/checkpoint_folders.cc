@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/data/files/atomic_file.h"
 #include "engine/runtime/check.h"
 #include "engine/training/checkpoint/checkpoint.h"
 
@@ -14,23 +15,26 @@ absl::StatusOr<CheckpointFolders> CheckpointFolders::Meet(ProcessGroup& communic
                                                           const std::string& folder,
                                                           const std::string& token) {
   const int me = communication.rank(), ranks = communication.size();
-  CheckpointStore store(folder, token);
-  const absl::Status marked = store.LeaveMark(me);
+  std::error_code harmless;
+  const auto mark_of = [&](int rank) {
+    return absl::StrCat(folder, "/.mark", rank, ".tmp-", token);
+  };
+  absl::Status marked = CheckpointStore(folder).MakeFolder();
+  if (marked.ok()) marked = WriteFileAtomically(mark_of(me), "mark");
   absl::Status told = communication.Barrier();
   // 1 + the lowest rank whose mark this one sees; 0: it has left none.
   std::vector<double> first(static_cast<size_t>(ranks));
   for (int rank = 0; told.ok() && marked.ok() && rank <= me && first[me] == 0; ++rank) {
-    if (rank == me || store.SeesMark(rank)) first[me] = rank + 1;
+    if (rank == me || std::filesystem::exists(mark_of(rank), harmless)) first[me] = rank + 1;
   }
   if (told.ok()) told = communication.Sum("the folders of checkpoints", first);
-  store.RemoveMark(me);
+  std::filesystem::remove(mark_of(me), harmless);
   // A rank that goes on may end the job, and leave another's mark behind.
   if (told.ok()) told = communication.Barrier();
   RETURN_IF_ERROR(told);
   const auto unmarked = std::ranges::find(first, 0.0);
   if (unmarked != first.end()) {
-    std::error_code not_empty;
-    std::filesystem::remove(folder, not_empty);
+    std::filesystem::remove(folder, harmless);  // unless it is not empty
     RETURN_IF_ERROR(marked);
     return absl::FailedPreconditionError(
         absl::StrCat("rank ", unmarked - first.begin(), " cannot write in its ", folder));

@@ -110,7 +110,7 @@ absl::Status RunState::MeetWriters() {
   checkpoints_.emplace(folder, token);
   ASSIGN_OR_RETURN(folders_, CheckpointFolders::Meet(communication_, folder, token));
   if (leader() || !folders_->Publishes(communication_.rank())) return absl::OkStatus();
-  checkpoints_->RemoveTemporaries();
+  RemoveTemporaries(checkpoints_->folder()).IgnoreError();  // where they stay they harm nobody
   ASSIGN_OR_RETURN(const int64_t newest, checkpoints_->NewestStep());
   if (newest < 0 || start_.resumed) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrFormat(
@@ -124,7 +124,7 @@ absl::Status RunState::OpenOutputOfLeader(bool test_again) {
   RETURN_IF_ERROR(checkpoints_->MakeFolder());
   ASSIGN_OR_RETURN(lock_, FolderLock::Take(options_.out));
   RETURN_IF_ERROR(checkpoints_->ProbeWritable());
-  checkpoints_->RemoveTemporaries();
+  RemoveTemporaries(checkpoints_->folder()).IgnoreError();  // where they stay they harm nobody
   ASSIGN_OR_RETURN(const int64_t newest, checkpoints_->NewestStep());
   RETURN_IF_ERROR(CheckOut(options_, newest, step_));
   if (newest > start_.newest && TakesNewest(options_)) {
