@@ -253,10 +253,10 @@ absl::Status MetricsLog::Numbers(int64_t step, const NamedNumbers& numbers) {
   return Write(json.dump());
 }
 
-absl::Status MetricsLog::Norms(int64_t step, const std::vector<LoggedNorms>& norms) {
+absl::Status MetricsLog::Norms(int64_t step, const std::map<std::string, LoggedNorms>& norms) {
   nlohmann::ordered_json json = {{"step", step}};
-  for (const LoggedNorms& of : norms) {
-    nlohmann::ordered_json& object = json["norms"][of.name];
+  for (const auto& [name, of] : norms) {
+    nlohmann::ordered_json& object = json["norms"][name];
     object["value"] = of.value;
     if (of.gradient) object["gradient"] = *of.gradient;
     object["change"] = of.change;

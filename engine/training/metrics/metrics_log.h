@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,7 +32,6 @@ using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
 // L2 norms of a parameter, its gradient, if it has one, and its last change.
 struct LoggedNorms {
-  std::string name;
   double value = 0;
   std::optional<double> gradient = {};
   double change = 0;
@@ -62,7 +62,7 @@ class MetricsLog {
   // Writes {"step", ...} with named numbers about the run so far.
   absl::Status Numbers(int64_t step, const NamedNumbers& numbers);
   // Writes {"step", "norms": {NAME: {"value", "gradient", "change"}, ...}}.
-  absl::Status Norms(int64_t step, const std::vector<LoggedNorms>& norms);
+  absl::Status Norms(int64_t step, const std::map<std::string, LoggedNorms>& norms);
   // On a terminal only.
   void TestProgress(int64_t done, int64_t samples);
   // A plain line, above the progress line.

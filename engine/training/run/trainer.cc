@@ -121,10 +121,7 @@ absl::Status Trainer::Loop() {
   if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
   while (state_->step() < plan_->length.total_steps() && state_->step() != stop_at_) {
     const bool logs_norms = model_->plan().options.shape.LogsNorms(state_->step() + 1);
-    if (logs_norms) {
-      RETURN_IF_ERROR(FinishAll());
-      RETURN_IF_ERROR(norms_.Remember(*model_, *stream_));
-    }
+    if (logs_norms) RETURN_IF_ERROR(RememberValues());
     RETURN_IF_ERROR(RunStep());
     if (logs_norms) RETURN_IF_ERROR(LogNorms());
     RETURN_IF_ERROR(state_->CheckSaving());

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,7 +14,6 @@
 
 #include "engine/training/feed/bad_samples.h"
 #include "engine/training/plan/plan_report.h"
-#include "engine/training/run/norm_log.h"
 #include "engine/training/run/run_plan.h"
 #include "engine/training/run/run_state.h"
 #include "engine/training/step/training_step.h"
@@ -102,6 +102,8 @@ class Trainer {
   absl::Status Take(const Report& report);
   absl::Status Test();
   absl::Status Save();
+  // What log_norms_every writes: RememberValues before a step, LogNorms after it.
+  absl::Status RememberValues();
   absl::Status LogNorms();
   bool works() const { return model_->plan().options.shape.works(); }
   // Whether no rank begins a step before all have the batch of the one before.
@@ -138,7 +140,7 @@ class Trainer {
   double waited_ = 0;               // likewise: seconds for batches
   BadSamples bad_{0, 0}, bad_of_tests_{0, 0};  // of the run that has begun
   double stepped_seconds_ = 0;                 // of this process's steps
-  NormLog norms_;
+  std::map<std::string, std::vector<std::vector<std::byte>>> values_before_;  // slices, on rank 0
   // The report of a finished step travels while the next step runs.
   std::deque<Report> reports_;  // in flight, in order of steps
   size_t reports_left_ = 0;     // reports that may stay in flight when a step is done

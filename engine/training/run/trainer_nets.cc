@@ -73,14 +73,4 @@ absl::Status Trainer::TakeTurn() {
   return absl::OkStatus();
 }
 
-absl::Status Trainer::LogNorms() {
-  RETURN_IF_ERROR(FinishAll());
-  ASSIGN_OR_RETURN(const std::vector<double> squares, training_step_->GradientSquares());
-  ASSIGN_OR_RETURN(const std::vector<LoggedNorms> norms,
-                   norms_.Tell(*model_, model_->turn(TurnAt(state_->step() - 1)).net().plan(),
-                               *stream_, squares));
-  MetricsLog* const log = state_->log();
-  return log ? log->Norms(state_->step(), norms) : absl::OkStatus();
-}
-
 }  // namespace gyre
