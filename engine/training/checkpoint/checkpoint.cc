@@ -152,24 +152,19 @@ absl::StatusOr<std::vector<std::string>> CheckParts(const fs::path& folder, cons
   return paths;
 }
 
-struct StepFolder {
-  int64_t step;
-  fs::path path;
-};
-
 // The step_ folders below `folder`, newest first; none if there is no such folder.
-absl::StatusOr<std::vector<StepFolder>> ListSteps(const std::string& folder) {
-  std::vector<StepFolder> steps;
+using StepFolders = std::multimap<int64_t, fs::path, std::greater<>>;
+absl::StatusOr<StepFolders> ListSteps(const std::string& folder) {
+  StepFolders steps;
   std::error_code error;
   fs::directory_iterator entry(folder, error);
   if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) {
     return steps;
   }
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    if (const auto step = StepNamed(entry->path())) steps.push_back({*step, entry->path()});
+    if (const auto step = StepNamed(entry->path())) steps.emplace(*step, entry->path());
   }
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot list ", folder));
-  std::ranges::sort(steps, std::greater(), &StepFolder::step);
   return steps;
 }
 
@@ -349,34 +344,34 @@ absl::Status CheckpointStore::DeleteOlder(int64_t step, int64_t keep) {
   GYRE_CHECK(keep >= 1);
   // Newer ones are another timeline's, left behind when a run went on from an older checkpoint:
   // they neither count nor go.
-  ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, ListSteps(folder_));
+  ASSIGN_OR_RETURN(const StepFolders steps, ListSteps(folder_));
   int64_t kept = 0;
-  for (const StepFolder& old : steps) {
-    if (old.step > step || kept++ < keep) continue;
-    RETURN_IF_ERROR(RemoveFolderAtomically(old.path));
+  for (const auto& [old, path] : steps) {
+    if (old > step || kept++ < keep) continue;
+    RETURN_IF_ERROR(RemoveFolderAtomically(path));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::string>> CheckpointStore::Names() const {
-  ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, ListSteps(folder_));
+  ASSIGN_OR_RETURN(const StepFolders steps, ListSteps(folder_));
   std::vector<std::string> names;
-  for (const StepFolder& step : steps) names.push_back(step.path.filename());
+  for (const auto& [step, path] : steps) names.push_back(path.filename());
   return names;
 }
 
 absl::StatusOr<int64_t> CheckpointStore::NewestStep() const {
-  ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, ListSteps(folder_));
-  return steps.empty() ? -1 : steps.front().step;
+  ASSIGN_OR_RETURN(const StepFolders steps, ListSteps(folder_));
+  return steps.empty() ? -1 : steps.begin()->first;
 }
 
 absl::StatusOr<Checkpoint> CheckpointStore::LoadLatest(std::vector<std::string>* skipped,
                                                        CheckpointNeed need) const {
-  ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, ListSteps(folder_));
+  ASSIGN_OR_RETURN(const StepFolders steps, ListSteps(folder_));
   if (steps.empty()) return absl::NotFoundError(absl::StrCat("no checkpoint in ", folder_));
   absl::Status newest;
-  for (const StepFolder& step : steps) {
-    absl::StatusOr<Checkpoint> checkpoint = LoadCheckpoint(step.path, need);
+  for (const auto& [step, path] : steps) {
+    absl::StatusOr<Checkpoint> checkpoint = LoadCheckpoint(path, need);
     if (checkpoint.ok()) return checkpoint;
     if (newest.ok()) newest = checkpoint.status();
     if (skipped != nullptr) skipped->emplace_back(checkpoint.status().message());

@@ -9,12 +9,8 @@ namespace gyre {
 CheckpointShards::CheckpointShards(const std::vector<std::vector<std::string>>& files_of_rank,
                                    int rank, bool copied)
     : ranks_(static_cast<int>(files_of_rank.size())), rank_(rank), copied_(copied) {
-  for (int r = 0; r < ranks_; ++r) {
-    if (r == rank) first_ = names_.size();
-    const std::vector<std::string>& files = files_of_rank[static_cast<size_t>(r)];
-    names_.insert(names_.end(), files.begin(), files.end());
-    if (r == rank) last_ = names_.size();
-  }
+  for (const auto& files : files_of_rank) names_.insert(names_.end(), files.begin(), files.end());
+  if (ranks_ > 0) own_files_ = files_of_rank[static_cast<size_t>(rank)].size();
   own_.resize(names_.size() + (copied ? 2 : 0));
   sums_.resize(own_.size());
 }
@@ -64,19 +60,18 @@ bool CheckpointShards::reached(CheckpointStage stage) const {
   return ReachedByAll(stage);
 }
 
+size_t CheckpointShards::FilesIn(const std::vector<double>& numbers) const {
+  return static_cast<size_t>(std::ranges::count_if(std::span(numbers).first(names_.size()),
+                                                   [](double n) { return n != 0; }));
+}
+
 bool CheckpointShards::ReachedByAll(CheckpointStage stage) const {
-  if (stage == kWritten) {
-    return std::count(sums_.begin(), sums_.begin() + static_cast<ptrdiff_t>(names_.size()), 0.0) ==
-           0;
-  }
+  if (stage == kWritten) return FilesIn(sums_) == names_.size();
   return copied_ && sums_[names_.size() + stage - kCopied] == (stage == kCopied ? ranks_ : 1);
 }
 
 bool CheckpointShards::ReachedByThis(CheckpointStage stage) const {
-  if (stage == kWritten) {
-    return std::count(own_.begin() + static_cast<ptrdiff_t>(first_),
-                      own_.begin() + static_cast<ptrdiff_t>(last_), 0.0) == 0;
-  }
+  if (stage == kWritten) return FilesIn(own_) == own_files_;
   return own_[names_.size() + stage - kCopied] == 1 || (stage == kPublished && rank_ != 0);
 }
 

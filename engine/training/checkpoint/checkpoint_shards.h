@@ -56,14 +56,15 @@ class CheckpointShards {
   std::map<std::string, uint32_t> crc32_of_file() const;
 
  private:
-  // With mutex_ held.
+  // With mutex_ held.  FilesIn: the number of written files in own_ or sums_.
+  size_t FilesIn(const std::vector<double>& numbers) const;
   bool ReachedByAll(CheckpointStage stage) const;
   bool ReachedByThis(CheckpointStage stage) const;
 
   std::vector<std::string> names_;  // by rank
   const int ranks_, rank_;
   const bool copied_;
-  size_t first_ = 0, last_ = 0;  // of this rank's names
+  size_t own_files_ = 0;  // of this rank
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // For each name 0, or 1 + its CRC-32, which F64 holds exactly.  If parts are copied, the numbers
