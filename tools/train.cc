@@ -21,7 +21,7 @@
 #include "engine/runtime/count_text.h"
 #include "engine/runtime/timeline.h"
 #include "engine/runtime/wrapped_text.h"
-#include "engine/training/feed/assumed_data.h"
+#include "engine/training/feed/data_feed.h"
 #include "engine/training/feed/sent_data.h"
 #include "engine/training/feed/shown_batch.h"
 #include "engine/training/run/trainer.h"

@@ -1,5 +1,3 @@
-#include "engine/training/feed/assumed_data.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <set>
@@ -7,6 +5,7 @@
 #include <vector>
 
 #include "engine/runtime/check.h"
+#include "engine/training/feed/data_feed.h"
 
 namespace gyre {
 namespace {

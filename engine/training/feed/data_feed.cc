@@ -16,16 +16,14 @@
 
 namespace gyre {
 
-bool DecodesSamples(const Dataset& dataset) {
-  return std::ranges::any_of(dataset.arrays(),
-                             [](const DataArray& array) { return !array.digest.empty(); });
+bool DecodesSamples(const Dataset* dataset) {
+  const auto is_decoded = [](const DataArray& array) { return !array.digest.empty(); };
+  return dataset != nullptr && std::ranges::any_of(dataset->arrays(), is_decoded);
 }
 
 void SetWorkers(int wanted, int threads, RunData& data) {
-  const auto decodes = [](const std::shared_ptr<const Dataset>& dataset) {
-    return dataset && DecodesSamples(*dataset);
-  };
-  data.feed.workers = wanted > 0 ? wanted : decodes(data.train) || decodes(data.test) ? threads : 1;
+  const bool decodes = DecodesSamples(data.train.get()) || DecodesSamples(data.test.get());
+  data.feed.workers = wanted > 0 ? wanted : decodes ? threads : 1;
 }
 
 namespace {
@@ -211,7 +209,8 @@ int64_t TestSamplesOf(const TrainerConfig& config, const Dataset& dataset) {
 
 std::vector<std::string> LeftOut(const TrainerConfig& config, const RunData& data) {
   std::vector<std::string> notes = data.notes;
-  const auto add = [&](const char* name, int64_t all, int64_t used) {
+  const auto add = [&](const char* name, const Dataset& dataset, int64_t used) {
+    const int64_t all = dataset.size();
     if (used < all) {
       notes.push_back(
           absl::StrFormat("data.%s: %d of %d samples are left out: beyond rows of one length", name,
@@ -222,8 +221,6 @@ std::vector<std::string> LeftOut(const TrainerConfig& config, const RunData& dat
           absl::StrFormat("data.%s: %d samples of padding behind shorter sequences, beside %d",
                           name, used - all, all));
     }
-  };
-  const auto add_notes = [&](const char* name, const Dataset& dataset) {
     for (const std::string& note : dataset.notes()) {
       notes.push_back(absl::StrCat("data.", name, ": ", note));
     }
@@ -233,13 +230,9 @@ std::vector<std::string> LeftOut(const TrainerConfig& config, const RunData& dat
   }
   if (data.train) {
     const int64_t repeated = config.data().augmentation().repeated();
-    add("train", data.train->size(), TrainSamplesOf(config, *data.train) / repeated);
-    add_notes("train", *data.train);
+    add("train", *data.train, TrainSamplesOf(config, *data.train) / repeated);
   }
-  if (data.test) {
-    add("test", data.test->size(), TestSamplesOf(config, *data.test));
-    add_notes("test", *data.test);
-  }
+  if (data.test) add("test", *data.test, TestSamplesOf(config, *data.test));
   return notes;
 }
 

@@ -42,8 +42,14 @@ absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Par
                                  bool train, const Fit& fit = {}, const PathOf& path_of = {},
                                  size_t memory_bytes = 0);
 
-// Whether samples are decoded as they are read, such as pictures.
-bool DecodesSamples(const Dataset& dataset);
+// Data for a plan without the files.  The net's inputs give shapes and types, the trainer the
+// number of samples.  All values are 0.  Pictures of `idx`, `images` and `records` are bytes, other
+// real inputs F32.  Errors: those of FeedOf.
+absl::StatusOr<RunData> AssumeData(const Parsed<TrainerConfig>& trainer,
+                                   const Parsed<NetConfig>& net);
+
+// Whether samples are decoded as they are read, such as pictures.  Not of null.
+bool DecodesSamples(const Dataset* dataset);
 // Sets the threads that decode samples: `wanted` of them, or, if that is 0, `threads` where samples
 // are decoded as they are read, and else one.
 void SetWorkers(int wanted, int threads, RunData& data);

@@ -9,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "engine/runtime/check.h"
 #include "engine/training/feed/augment_feed.h"
-#include "engine/training/feed/losses.h"
 #include "engine/training/feed/normalization_fit.h"
 
 namespace gyre {

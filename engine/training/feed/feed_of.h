@@ -35,4 +35,11 @@ size_t ArrayOf(const Dataset& dataset, const std::string& input);
 // Whether some samples are padded to the length of others.
 bool IsPadded(const Dataset& dataset);
 
+// Layers whose last input may be the samples' weights, and whose first is what the net predicts.
+inline bool IsLoss(const LayerConfig& layer) {
+  return layer.has_softmax_cross_entropy() || layer.has_sigmoid_cross_entropy() ||
+         layer.has_binary_cross_entropy() || layer.has_mean_squared_error() || layer.has_hinge() ||
+         layer.has_binary_hinge() || layer.has_max_hinge() || layer.has_time_to_event();
+}
+
 }  // namespace gyre

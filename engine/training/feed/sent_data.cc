@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -16,17 +17,32 @@
 #include "absl/time/time.h"
 #include "engine/data/files/file_reader.h"
 #include "engine/data/files/private_folder.h"
+#include "engine/data/files/text_file.h"
 #include "engine/data/sets/tables/table_reader.h"
 #include "engine/runtime/check.h"
 #include "engine/training/checkpoint/byte_chain.h"
 #include "engine/training/checkpoint/checkpoint_folders.h"
 #include "engine/training/feed/sent_data.pb.h"
-#include "engine/training/feed/sent_list.h"
 
 namespace gyre {
 namespace {
 
 namespace fs = std::filesystem;
+
+// How many folders above its own a path begins, -1 if a copy would not find it.
+int64_t Climb(const fs::path& path) {
+  int64_t up = 0;
+  bool down = false;
+  for (const fs::path& part : path) {
+    if (part == "..") {
+      ++up;
+      if (down) return -1;
+    } else if (part != ".") {
+      down = true;
+    }
+  }
+  return path.is_absolute() ? -1 : up;
+}
 
 // The files of what rank 0 has read, and their bytes one after another.
 class FilesToSend {
@@ -199,6 +215,43 @@ absl::StatusOr<PrivateFolder> MakeFolder(ProcessGroup& communication, const std:
 
 }  // namespace
 
+absl::StatusOr<SentList> PlaceList(const std::string& list, bool masks) {
+  ASSIGN_OR_RETURN(const std::string text, ReadText(list));
+  std::set<std::string, std::less<>> paths;
+  int64_t most = 0;
+  const auto read = [&](int64_t number, std::string_view line) -> absl::Status {
+    for (int column = 0; column < (masks ? 2 : 1) && !line.empty(); ++column) {
+      const std::string_view path = line.substr(0, line.find('\t'));
+      line.remove_prefix(std::min(line.size(), path.size() + 1));
+      const int64_t climb = Climb(path);
+      if (climb < 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(list, ":", number,
+                         ": --send_data expects paths relative to the list, with \"..\" at most in "
+                         "front, got ",
+                         std::string(path)));
+      }
+      most = std::max(most, climb);
+      if (path.find_first_not_of(" \t") != std::string_view::npos) paths.emplace(path);
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(ForEachLine(text, read));
+  fs::path folder;
+  for (int64_t i = 0; i < most; ++i) folder /= "list";
+  SentList sent{.list = (folder / fs::path(list).filename()).string()};
+  const fs::path beside = fs::path(list).parent_path();
+  for (const std::string& path : paths) {
+    sent.files.push_back(
+        {.from = (beside / path).string(), .to = (folder / path).lexically_normal().string()});
+  }
+  // One file by several names, such as a.png and ./a.png.
+  std::ranges::sort(sent.files, {}, &SentList::ListedFile::to);
+  const auto same = std::ranges::unique(sent.files, {}, &SentList::ListedFile::to);
+  sent.files.erase(same.begin(), same.end());
+  return sent;
+}
+
 absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
                                       const Parsed<NetConfig>& net, const Fit& fit,
                                       ProcessGroup& communication, size_t memory_bytes) {
@@ -256,10 +309,8 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
   }
   RETURN_IF_ERROR(communication.Barrier());
   // Pictures are read while training goes on.
-  const auto reads = [](const std::shared_ptr<const Dataset>& data) {
-    return data && DecodesSamples(*data);
-  };
-  if (has_none && (reads(all.data.train) || reads(all.data.test))) {
+  const RunData& data = all.data;
+  if (has_none && (DecodesSamples(data.train.get()) || DecodesSamples(data.test.get()))) {
     all.data.files = std::make_shared<PrivateFolder>(std::move(own));
   }
   return all;

@@ -1,5 +1,3 @@
-#include "engine/training/metrics/metric_keys.h"
-
 #include <algorithm>
 #include <set>
 #include <string>

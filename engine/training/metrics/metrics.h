@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/training/net/infer/net_spec.h"
+#include "models/schema/parse.h"
 
 namespace gyre {
 
@@ -33,6 +34,10 @@ double TotalLoss(const std::vector<Metric>& metrics);
 std::vector<std::pair<std::string, double>> NamedValues(const std::vector<Metric>& metrics);
 // Errors: Internal naming the first non-finite one.
 absl::Status CheckFiniteMetrics(const std::vector<Metric>& metrics);
+// Errors: InvalidArgument naming the layer whose value would have the key of another value in
+// metrics.jsonl, or a key of the run.  `test` is null if there are no tests.
+absl::Status CheckMetricKeys(const Parsed<NetConfig>& net, const NetSpec& train,
+                             const NetSpec* test);
 // Adds {sum, count} of each metric.
 void AddSums(const double* sums, std::vector<Metric>& metrics);
 // "loss 0.4567", "accuracy 0.9012".  The total loss comes first, then each metric by its layer.

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
-#include "engine/training/feed/losses.h"
+#include "engine/training/feed/feed_of.h"
 #include "models/schema/graph.h"
 
 namespace gyre {

@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/training/feed/assumed_data.h"
+#include "engine/training/feed/data_feed.h"
 #include "engine/training/feed/normalization_fit.h"
 #include "engine/training/model/weights.h"
 #include "engine/training/trainable_from.h"

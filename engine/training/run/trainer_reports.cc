@@ -46,7 +46,7 @@ absl::Status Trainer::ReportPaging() {
 }
 
 void Trainer::ReportWaits() {
-  if (loader_ == nullptr || !DecodesSamples(*plan_->data.train)) return;
+  if (loader_ == nullptr || !DecodesSamples(plan_->data.train.get())) return;
   constexpr double kWorthAdvice = 0.1;
   const LoaderTimes times = loader_->times();
   const int workers = model_->plan().options.feed.workers;

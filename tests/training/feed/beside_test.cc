@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "engine/training/feed/assumed_data.h"
 #include "engine/training/feed/data_feed.h"
 #include "tests/data/array_bytes.h"
 #include "tests/data/temp_folder.h"

@@ -1,9 +1,8 @@
-#include "engine/training/feed/sent_list.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "engine/training/feed/sent_data.h"
 #include "tests/data/temp_folder.h"
 
 namespace gyre {

@@ -1,11 +1,10 @@
 // Two values under one key of metrics.jsonl, of which one would be lost.
-#include "engine/training/metrics/metric_keys.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "engine/training/metrics/metrics.h"
 #include "engine/training/model/model.h"
 
 namespace gyre {
