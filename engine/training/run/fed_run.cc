@@ -21,37 +21,29 @@ namespace {
 // What is of data that Gyre reads.
 absl::Status CheckFed(const Parsed<TrainerConfig>& trainer) {
   const TrainerConfig& config = *trainer.message;
-  const auto refuse = [&](const google::protobuf::Message& at, const char* field, const char* why) {
+  const DataConfig& data = config.data();
+  const struct {
+    bool given;
+    const google::protobuf::Message& at;
+    const char *field, *why;
+  } refusals[] = {
+      {data.has_augmentation(), data, "augmentation",
+       "is of data that Gyre reads, and the program feeds the batches; leave it out"},
+      {data.class_weight() == DataConfig::AUTO, data, "class_weight",
+       "counts data that Gyre reads, and the program feeds the batches; leave it out"},
+      {data.order() == DataConfig::BALANCED, data, "order",
+       "BALANCED is of data that Gyre reads, and the program feeds the batches; leave it out"},
+      {HasAuto(data), data, "normalization",
+       "auto reads the training samples, and the program feeds the batches; write mean and std"},
+      {config.has_epochs(), config, "epochs",
+       "counts data that Gyre reads, and the program feeds the batches; write steps"},
+      {config.players_size() > 0, config, "players",
+       "take turns in the train tool alone; leave them out"},
+      {config.distributed().sync() != DistributedConfig::ALLREDUCE, config.distributed(), "sync",
+       "a program's ranks have no parameter server; leave it out"}};
+  for (const auto& [given, at, field, why] : refusals) {
+    if (!given) continue;
     return absl::InvalidArgumentError(absl::StrCat(trainer.source->Where(at, field), ": ", why));
-  };
-  if (config.data().has_augmentation()) {
-    return refuse(config.data(), "augmentation",
-                  "is of data that Gyre reads, and the program feeds the batches; leave it out");
-  }
-  if (config.data().class_weight() == DataConfig::AUTO) {
-    return refuse(config.data(), "class_weight",
-                  "counts data that Gyre reads, and the program feeds the batches; leave it out");
-  }
-  if (config.data().order() == DataConfig::BALANCED) {
-    return refuse(config.data(), "order",
-                  "BALANCED is of data that Gyre reads, and the program feeds the batches; leave "
-                  "it out");
-  }
-  if (HasAuto(config.data())) {
-    return refuse(config.data(), "normalization",
-                  "auto reads the training samples, and the program feeds the batches; write mean "
-                  "and std");
-  }
-  if (config.has_epochs()) {
-    return refuse(config, "epochs",
-                  "counts data that Gyre reads, and the program feeds the batches; write steps");
-  }
-  if (config.players_size() > 0) {
-    return refuse(config, "players", "take turns in the train tool alone; leave them out");
-  }
-  if (config.distributed().sync() != DistributedConfig::ALLREDUCE) {
-    return refuse(config.distributed(), "sync",
-                  "a program's ranks have no parameter server; leave it out");
   }
   return absl::OkStatus();
 }
@@ -161,14 +153,6 @@ absl::Status FedRun::Ready() const {
       absl::StrCat("load a checkpoint first, because a call has failed: ", broken_.message()));
 }
 
-absl::StatusOr<Tensor> FedRun::Iterate(const Batch& batch, bool update) {
-  const int64_t step = state_->step();
-  std::optional<double> rate;
-  if (update) rate = plan_->length.LearningRate(step, model_->plan().options.shape.workers());
-  RETURN_IF_ERROR(training_step_->Start(batch, step, rate));
-  return training_step_->Finish();
-}
-
 absl::StatusOr<std::optional<std::vector<Metric>>> FedRun::Step(Batch& batch) {
   RETURN_IF_ERROR(Ready());
   if (iterations_ == 0) RETURN_IF_ERROR(EnterPhase());
@@ -184,7 +168,10 @@ absl::StatusOr<std::optional<std::vector<Metric>>> FedRun::Step(Batch& batch) {
     broken_ = Annotate(status, name);
     return broken_;
   };
-  const absl::StatusOr<Tensor> finished = Iterate(batch, update);
+  std::optional<double> rate;
+  if (update) rate = plan_->length.LearningRate(state_->step(), shape.workers());
+  const absl::Status started = training_step_->Start(batch, state_->step(), rate);
+  const absl::StatusOr<Tensor> finished = started.ok() ? training_step_->Finish() : started;
   // Bad data are of a rank alone, which does its part of the step, and the others hear of it.
   const bool of_data = absl::IsInvalidArgument(finished.status());
   if (!finished.ok() && !of_data) return fail(finished.status());

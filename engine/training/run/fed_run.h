@@ -63,7 +63,6 @@ class FedRun {
   // Restores what state_ has found.
   absl::Status Restore();
   absl::Status Ready() const;
-  absl::StatusOr<Tensor> Iterate(const Batch& batch, bool update);
 
   const std::unique_ptr<RunPlan> plan_;  // its nets until the model exists
   const TrainingOptions options_;
