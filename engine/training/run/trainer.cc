@@ -69,11 +69,10 @@ Trainer::~Trainer() {
 
 absl::StatusOr<std::string> Trainer::Run() {
   RETURN_IF_ERROR(CreateModel());
-  const ModelOptions& planned = model_->plan().options;
   const int64_t most = plan_->config.data().max_bad_samples();
-  bad_ = BadSamples(most, CountedSamples(plan_->length, planned.shape),
+  bad_ = BadSamples(most, CountedSamples(plan_->length, options().shape),
                     plan_->length.EpochOf(state_->position()), state_->bad_samples);
-  bad_of_tests_ = BadSamples(most, planned.test_samples);
+  bad_of_tests_ = BadSamples(most, options().test_samples);
   RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_), plan_->length.total_steps()));
   state_->Say(absl::StrCat("output in ", state_->out()));
   if (!plan_->batch_text.empty()) state_->Say(Wrapped("", plan_->batch_text));
@@ -107,20 +106,15 @@ absl::StatusOr<std::string> Trainer::Run() {
   return model_->Sha256OfWeights(*stream_);
 }
 
-double Trainer::LearningRate(int64_t step) const {
-  return plan_->length.LearningRate(step, model_->plan().options.shape.workers());
-}
-
 absl::Status Trainer::Loop() {
   if (works()) {
-    ASSIGN_OR_RETURN(
-        loader_, NewLoader(*plan_->data.train, /*train=*/true, model_->plan().options.shape,
-                           model_->plan().options.feed, state_->position(), kBatchesHeld, device_));
+    ASSIGN_OR_RETURN(loader_, NewLoader(*plan_->data.train, /*train=*/true, options().shape,
+                                        options().feed, state_->position(), kBatchesHeld, device_));
   }
   // The run before may have ended between the checkpoint and the test after it.
   if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
   while (state_->step() < plan_->length.total_steps() && state_->step() != stop_at_) {
-    const bool logs_norms = model_->plan().options.shape.LogsNorms(state_->step() + 1);
+    const bool logs_norms = options().shape.LogsNorms(state_->step() + 1);
     if (logs_norms) RETURN_IF_ERROR(RememberValues());
     RETURN_IF_ERROR(RunStep());
     if (logs_norms) RETURN_IF_ERROR(LogNorms());
@@ -150,7 +144,7 @@ absl::Status Trainer::Loop() {
 absl::Status Trainer::RunStep() {
   RETURN_IF_ERROR(TakeTurn());
   const auto began = std::chrono::steady_clock::now();
-  const int64_t batches = model_->plan().options.shape.accumulate, step = state_->step();
+  const int64_t batches = options().shape.accumulate, step = state_->step();
   for (int64_t b = 0; b < batches; ++b) {
     InFlight iteration{.step = step + 1};
     RETURN_IF_ERROR(TakeBatch(b, iteration));
@@ -176,7 +170,7 @@ absl::Status Trainer::TakeBatch(int64_t number, InFlight& iteration) {
     iteration.waited = loader_->times().next_waited - waited_before;
   }
   // By epoch, as one batch may be longer than several.
-  const int64_t global = model_->plan().options.shape.global;
+  const int64_t global = options().shape.global;
   const int64_t first = state_->position() + number * global;
   const int64_t epoch = plan_->length.EpochOf(first);
   std::vector<double> bad(plan_->length.EpochOf(first + global - 1) - epoch + 1);
@@ -186,7 +180,7 @@ absl::Status Trainer::TakeBatch(int64_t number, InFlight& iteration) {
     ++bad[plan_->length.EpochOf(iteration.batch.first_position + fault.sample) - epoch];
   }
   faults = bad_.New(faults);
-  if (StepTogether()) RETURN_IF_ERROR(communication_.Sum("bad samples", bad));
+  if (options().shape.StepTogether()) RETURN_IF_ERROR(communication_.Sum("bad samples", bad));
   for (size_t i = 0; i < bad.size(); ++i) {
     bad_.Count(epoch + static_cast<int64_t>(i), static_cast<int64_t>(bad[i]));
   }
@@ -197,7 +191,7 @@ absl::Status Trainer::TakeBatch(int64_t number, InFlight& iteration) {
 
 // The state after the last step is sound.  A step that has begun may have changed what is carried.
 absl::Status Trainer::EndByBadSamples(bool step_has_begun) {
-  if (!StepTogether()) return FirstError(BadStatus());
+  if (!options().shape.StepTogether()) return FirstError(BadStatus());
   if (step_has_begun) {
     RETURN_IF_ERROR(FinishStarted());
     agreed_ = true;
@@ -219,7 +213,7 @@ absl::Status Trainer::StartIteration(InFlight iteration) {
   // The first may set libraries up.
   const bool timed = learning_rate && ++updates_ == 2 && model_->plan().pages() &&
                      model_->turns() == 1 && communication_.size() == 1 &&
-                     model_->plan().options.pages.planner == PlannerKind::kAuto;
+                     options().pages.planner == PlannerKind::kAuto;
   absl::StatusOr<std::vector<double>> seconds = std::vector<double>();
   if (timed) {
     seconds = training_step_->StartTimed(batch, step, *learning_rate);
@@ -279,7 +273,7 @@ absl::Status Trainer::FinishIteration() {
   agreed_ = training_step_->diverged();
   if (!finished.ok()) return Annotate(finished, absl::StrCat("step ", iteration.step));
   if (!iteration.learning_rate) return absl::OkStatus();
-  if (model_->plan().options.shape.loss_scale.dynamic()) {
+  if (options().shape.loss_scale.dynamic()) {
     state_->loss_scale = training_step_->loss_scale();
   }
   SubmitReport(iteration);
@@ -330,7 +324,7 @@ absl::Status Trainer::FirstError(const absl::Status& status) {
 
 void Trainer::SubmitReport(const InFlight& last) {
   Report& report = reports_.emplace_back();
-  report.player = TurnAt(last.step - 1);
+  report.player = options().shape.TurnAt(last.step - 1);
   report.metrics = static_cast<size_t>(model_->turn(report.player).net().metrics().elements());
   report.sums = std::exchange(metrics_, {});
   report.sums.resize(report.metrics);  // zeros, of a rank that serves
@@ -393,7 +387,7 @@ absl::Status Trainer::Test() {
   RETURN_IF_ERROR(state_->SettleShards());  // what the test finds wrong costs no work
   MetricsLog* const log = state_->log();
   std::function<void(int64_t)> progress;
-  const int64_t samples = model_->plan().options.test_samples;
+  const int64_t samples = options().test_samples;
   if (log) progress = [log, samples](int64_t done) { log->TestProgress(done, samples); };
   const absl::StatusOr<TestResult> tested =
       EvaluateTraining(*model_, *plan_->data.test, device_, *stream_, communication_, progress);

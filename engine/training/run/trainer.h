@@ -69,13 +69,17 @@ class Trainer {
   absl::Status CreateModel();
   // Begins a step's work anew with the state's or this loss scale.
   absl::Status CreateStep(const std::optional<LossScaleState>& loss_scale);
-  // The player whose turn a step is.
-  int TurnAt(int64_t step) const;
   // Goes on with the nets of the next step's player, once the last one's steps are finished.
   absl::Status TakeTurn();
   // Goes on with the nets of the next phase as a run does that stops here and resumes.
   absl::Status EnterPhase();
-  double LearningRate(int64_t step) const;
+  double LearningRate(int64_t step) const {
+    return plan_->length.LearningRate(step, options().shape.workers());
+  }
+  // The net of the player whose turn a step is.
+  const Model::TurnNets& NetsOf(int64_t step) const {
+    return model_->turn(options().shape.TurnAt(step));
+  }
   void Time();
   absl::Status ReportPaging();
   // Says how long steps waited for samples that are decoded as they are read.
@@ -105,9 +109,8 @@ class Trainer {
   // What log_norms_every writes: RememberValues before a step, LogNorms after it.
   absl::Status RememberValues();
   absl::Status LogNorms();
-  bool works() const { return model_->plan().options.shape.works(); }
-  // Whether no rank begins a step before all have the batch of the one before.
-  bool StepTogether() const { return model_->plan().options.shape.StepTogether(); }
+  const ModelOptions& options() const { return model_->plan().options; }
+  bool works() const { return options().shape.works(); }
   bool Due(int64_t every) const { return plan_->length.IsDue(every, state_->step()); }
 
   const std::unique_ptr<RunPlan> plan_;  // its nets until the model exists

@@ -16,7 +16,7 @@ absl::Status Trainer::CreateModel() {
   ASSIGN_OR_RETURN(model_,
                    Model::Create(std::move(plan_->nets), device_, *stream_, &communication_));
   RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
-  if (const auto& server = model_->plan().options.shape.server) {
+  if (const auto& server = options().shape.server) {
     const auto staleness = static_cast<size_t>(server->staleness);
     reports_left_ =
         server->sync == Sync::kAsync ? kMostStepsApart : std::min(staleness, kMostStepsApart);
@@ -61,10 +61,8 @@ absl::Status Trainer::EnterPhase() {
   return CreateModel();
 }
 
-int Trainer::TurnAt(int64_t step) const { return model_->plan().options.shape.TurnAt(step); }
-
 absl::Status Trainer::TakeTurn() {
-  const int player = TurnAt(state_->step());
+  const int player = options().shape.TurnAt(state_->step());
   TrainingStep* const next = training_steps_[static_cast<size_t>(player)].get();
   if (next == training_step_) return absl::OkStatus();
   RETURN_IF_ERROR(FinishAll());

@@ -28,7 +28,7 @@ void AddSquares(std::span<const std::byte> before, const Tensor& now, LoggedNorm
 absl::Status Trainer::RememberValues() {
   RETURN_IF_ERROR(FinishAll());
   std::set<std::string> trained;
-  const NetPlan& net = model_->turn(TurnAt(state_->step())).net().plan();
+  const NetPlan& net = NetsOf(state_->step()).net().plan();
   for (const BucketedGradient& gradient : net.order.gradients) {
     trained.insert(NameOf(*model_, gradient));
   }
@@ -54,7 +54,7 @@ absl::Status Trainer::LogNorms() {
     VisitReal(value.tensor.dtype,
               [&]<typename T>() { AddSquares<T>(was, value.tensor, norms[value.name]); });
   }));
-  const NetPlan& net = model_->turn(TurnAt(state_->step() - 1)).net().plan();
+  const NetPlan& net = NetsOf(state_->step() - 1).net().plan();
   for (size_t g = 0; g < net.order.gradients.size() && !squares.empty(); ++g) {
     const auto found = norms.find(NameOf(*model_, net.order.gradients[g]));
     if (found == norms.end()) continue;  // as on ranks other than 0

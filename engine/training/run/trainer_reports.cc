@@ -49,7 +49,7 @@ void Trainer::ReportWaits() {
   if (loader_ == nullptr || !DecodesSamples(plan_->data.train.get())) return;
   constexpr double kWorthAdvice = 0.1;
   const LoaderTimes times = loader_->times();
-  const int workers = model_->plan().options.feed.workers;
+  const int workers = options().feed.workers;
   const double busy =
       times.workers_worked / std::max(times.workers_worked + times.workers_waited, 1e-9);
   const bool slow = times.next_waited > kWorthAdvice * stepped_seconds_;
