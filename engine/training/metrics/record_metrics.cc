@@ -14,13 +14,14 @@ namespace {
 constexpr double kBefore[] = {0.03, 0.07, 0.2, 0.5, 1};  // seconds: FRNN's
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-Metric Value(std::string name, double value) {
-  return {.name = std::move(name), .sum = value, .count = 1};
+Metric Value(std::string name, std::optional<double> value, const std::string& undefined = "") {
+  if (!value) return {.name = std::move(name), .undefined = undefined};
+  return {.name = std::move(name), .sum = *value, .count = 1};
 }
 
-Metric ValueOr(std::string name, std::optional<double> value, const std::string& undefined) {
-  if (value) return Value(std::move(name), *value);
-  return {.name = std::move(name), .undefined = undefined};
+// A layer `record` is for a program that predicts.
+bool MakesMetric(const NetNode& node) {
+  return node.spec.records >= 0 && !node.config->has_record();
 }
 
 bool Counts(const AlarmStep& step) { return !(step.time < 0); }
@@ -67,7 +68,7 @@ std::vector<Metric> TellRocAuc(const std::string& name, std::span<const double> 
   const std::string undefined =
       all == 0 ? "no label counts"
                : absl::StrFormat("all %d labels are %d", all, positive > 0 ? 1 : 0);
-  return {ValueOr(name, RocAuc(std::move(scored)), undefined)};
+  return {Value(name, RocAuc(std::move(scored)), undefined)};
 }
 
 std::vector<Metric> TellAlarms(const std::string& name, const AlarmConfig& config,
@@ -91,7 +92,7 @@ std::vector<Metric> TellAlarms(const std::string& name, const AlarmConfig& confi
       absl::StrFormat("of %d sequences, %d have an event up to %g seconds away", with + without,
                       with, config.earliest());
   const auto area = [&](const std::string& of, double before) {
-    metrics.push_back(ValueOr(of, AlarmArea(config, before, sequences), undefined));
+    metrics.push_back(Value(of, AlarmArea(config, before, sequences), undefined));
   };
   const std::vector<double> given(config.before().begin(), config.before().end());
   area(absl::StrCat(name, "_auc"), config.latest());
@@ -179,15 +180,6 @@ std::vector<std::vector<AlarmStep>> SequencesOf(std::span<const double> records,
   }
   return sequences;
 }
-
-namespace {
-
-// A layer `record` is for a program that predicts.
-bool MakesMetric(const NetNode& node) {
-  return node.spec.records >= 0 && !node.config->has_record();
-}
-
-}  // namespace
 
 int64_t RecordBytes(const NetSpec& net, int64_t samples) {
   int64_t bytes = 0;
