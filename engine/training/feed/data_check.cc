@@ -154,8 +154,12 @@ class CheckedInput {
     return absl::OkStatus();
   }
 
-  // The first label that some layer does not take, once all have been looked at.
-  absl::Status Told() const {
+  // Once all samples have been looked at.  Errors: the first label that some layer does not take.
+  absl::Status Tell(DataLook& look) const {
+    if (large_) look.large.push_back(*large_);
+    for (const LabelRange& range : ranges_) {
+      look.takers.push_back({fed_.name, range.who, range.largest});
+    }
     if (!bad_) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         *bad_, largest_ > bad_value_ ? absl::StrCat(", and up to ", largest_, " in others") : "",
@@ -172,13 +176,6 @@ class CheckedInput {
                            names[static_cast<size_t>(bad_value_)], names.size());
   }
 
-  void AddTakers(std::vector<LabelTaker>& takers) const {
-    for (const LabelRange& range : ranges_) takers.push_back({fed_.name, range.who, range.largest});
-  }
-
-  // Beyond kLargeInput, if there is one.
-  const std::optional<LargeValue>& large() const { return large_; }
-
  private:
   static bool HasLargePixels(const Normalization& normalization) {
     return std::ranges::any_of(PixelValues(normalization),
@@ -187,7 +184,7 @@ class CheckedInput {
 
   absl::Status CheckNotBelowZero(int64_t sample, const Tensor& decoded) const {
     for (int64_t i = 0; !not_below_zero_.empty() && i < decoded.elements(); ++i) {
-      const double value = dtype_ == DType::kF64 ? decoded.as<double>()[i] : decoded.as<float>()[i];
+      const double value = StoredAt(decoded, i);
       if (value >= 0) continue;
       return absl::InvalidArgumentError(
           absl::StrFormat("%s: %s: sample %d (the first is 0): %s, got %g; correct the data", what_,
@@ -230,8 +227,8 @@ class CheckedInput {
   std::vector<std::byte> decoded_;  // a sample
   const bool finds_large_;
   const bool keeps_faulty_;
-  const bool skips_;  // samples are not decoded
-  std::optional<LargeValue> large_;
+  const bool skips_;                 // samples are not decoded
+  std::optional<LargeValue> large_;  // beyond kLargeInput, if there is one
   std::optional<std::string> bad_;
   int32_t bad_value_ = 0, largest_ = 0;
 };
@@ -254,11 +251,7 @@ absl::StatusOr<DataLook> CheckData(const Dataset& dataset, const NetPlan& net,
     for (CheckedInput& input : inputs) RETURN_IF_ERROR(input.Look(sample, digest));
   }
   DataLook look{.digest = digest.Hex().substr(0, 32), .large = {}};
-  for (const CheckedInput& input : inputs) {
-    RETURN_IF_ERROR(input.Told());
-    if (input.large()) look.large.push_back(*input.large());
-    input.AddTakers(look.takers);
-  }
+  for (const CheckedInput& input : inputs) RETURN_IF_ERROR(input.Tell(look));
   return look;
 }
 
