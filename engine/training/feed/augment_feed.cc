@@ -64,31 +64,28 @@ absl::Status SetMixing(FeedDraft& draft, const AugmentationConfig& config) {
   const FedInput* const target = draft.FedOf(draft.data.label_input());
   if (target != nullptr && target->classes > 0) return absl::OkStatus();
   const char* const field = config.has_mixup() ? "mixup" : "cutmix";
-  return draft.Error(
-      config, field,
-      absl::StrFormat("data.augmentation.%s mixes labels, so the net's input \"%s\" has "
-                      "to be REAL with a value for each class; write input { name: "
-                      "\"%s\" dims: CLASSES } in the net, for softmax_cross_entropy",
-                      field, draft.data.label_input(), draft.data.label_input()));
+  return draft.Error(config, field,
+                     "data.augmentation.%s mixes labels, so the net's input \"%s\" has to be REAL "
+                     "with a value for each class; write input { name: \"%s\" dims: CLASSES } in "
+                     "the net, for softmax_cross_entropy",
+                     field, draft.data.label_input(), draft.data.label_input());
 }
 
 absl::Status MixInput(FeedDraft& draft, const AugmentationConfig& config, FedInput& fed,
                       bool is_mask, const google::protobuf::RepeatedField<int64_t>& dims) {
   if (is_mask) {
-    return draft.Error(
-        config, "input",
-        absl::StrFormat("data.augmentation: mixup and cutmix mix pictures, but input "
-                        "\"%s\" is a mask; leave it out",
-                        fed.name));
+    return draft.Error(config, "input",
+                       "data.augmentation: mixup and cutmix mix pictures, but input \"%s\" is a "
+                       "mask; leave it out",
+                       fed.name);
   }
   fed.mixed = true;
   Mixing& mixing = draft.feed.mixing;
   if (mixing.height > 0 && (mixing.height != dims[0] || mixing.width != dims[1])) {
-    return draft.Error(
-        config, "input",
-        absl::StrFormat("data.augmentation: mixup and cutmix mix pictures of one size, "
-                        "but those of \"%s\" are %d by %d, and others %d by %d",
-                        fed.name, dims[0], dims[1], mixing.height, mixing.width));
+    return draft.Error(config, "input",
+                       "data.augmentation: mixup and cutmix mix pictures of one size, but those of "
+                       "\"%s\" are %d by %d, and others %d by %d",
+                       fed.name, dims[0], dims[1], mixing.height, mixing.width);
   }
   mixing.height = dims[0];
   mixing.width = dims[1];
@@ -101,31 +98,28 @@ absl::Status TurnMask(const FeedDraft& draft, const AugmentationConfig& config,
   if (draft.feed.changes.rotate == 0 || std::ranges::count(draft.no_bytes, fed.name) == 0) {
     return absl::OkStatus();
   }
-  return draft.Error(
-      config, "rotate",
-      absl::StrFormat("data.augmentation.rotate turns masks of bytes, but those of input "
-                      "\"%s\" are no bytes; store them as uint8",
-                      fed.name));
+  return draft.Error(config, "rotate",
+                     "data.augmentation.rotate turns masks of bytes, but those of input \"%s\" are "
+                     "no bytes; store them as uint8",
+                     fed.name);
 }
 
 // Pixels are changed as bytes, with the same number of channels for all inputs.
 absl::Status ChangeInput(FeedDraft& draft, const AugmentationConfig& config, const FedInput& fed,
                          int64_t channels) {
   if (fed.pixel_values.empty()) {
-    return draft.Error(
-        config, "input",
-        absl::StrFormat("data.augmentation: pixels are changed as bytes, but those of "
-                        "input \"%s\" are no bytes; use flip and shift alone",
-                        fed.name));
+    return draft.Error(config, "input",
+                       "data.augmentation: pixels are changed as bytes, but those of input \"%s\" "
+                       "are no bytes; use flip and shift alone",
+                       fed.name);
   }
   std::vector<uint8_t>& erased = draft.feed.changes.erased;
   const bool known = channels == 1 || channels == 3 || channels == 4;
   if (!known || (!erased.empty() && static_cast<int64_t>(erased.size()) != channels)) {
-    return draft.Error(
-        config, "input",
-        absl::StrFormat("data.augmentation: pixels are changed of inputs of 1, 3 or 4 "
-                        "channels, all of the same, but \"%s\" has %d",
-                        fed.name, channels));
+    return draft.Error(config, "input",
+                       "data.augmentation: pixels are changed of inputs of 1, 3 or 4 channels, all "
+                       "of the same, but \"%s\" has %d",
+                       fed.name, channels);
   }
   const std::vector<double>& mean = fed.normalization.mean;
   erased.clear();
@@ -155,11 +149,10 @@ absl::Status AugmentFeed(FeedDraft& draft) {
     const auto& dims = draft.Dims(fed);
     const bool is_mask = fed.label && dims.size() == 2;
     if (!is_mask && (fed.label || dims.size() != 3)) {
-      return draft.Error(
-          config, "input",
-          absl::StrFormat("data.augmentation: expected an input of dims [height, width, "
-                          "channels], or a LABEL of [height, width], but \"%s\" has [%s]",
-                          name, absl::StrJoin(dims, ", ")));
+      return draft.Error(config, "input",
+                         "data.augmentation: expected an input of dims [height, width, channels], "
+                         "or a LABEL of [height, width], but \"%s\" has [%s]",
+                         name, absl::StrJoin(dims, ", "));
     }
     if (draft.feed.mixing.any()) RETURN_IF_ERROR(MixInput(draft, config, fed, is_mask, dims));
     if (is_mask) {
@@ -168,18 +161,12 @@ absl::Status AugmentFeed(FeedDraft& draft) {
       RETURN_IF_ERROR(ChangeInput(draft, config, fed, dims[2]));
     }
     if (config.shift() < std::min(dims[0], dims[1])) continue;
-    return draft.Error(
-        config, "shift",
-        absl::StrFormat("data.augmentation.shift must be less than the height and width "
-                        "of input \"%s\", %d and %d, got %d",
-                        name, dims[0], dims[1], config.shift()));
+    return draft.Error(config, "shift",
+                       "data.augmentation.shift must be less than the height and width of input "
+                       "\"%s\", %d and %d, got %d",
+                       name, dims[0], dims[1], config.shift());
   }
   return absl::OkStatus();
-}
-
-absl::Status FeedDraft::Error(const google::protobuf::Message& at, const char* field,
-                              const std::string& what) const {
-  return absl::InvalidArgumentError(absl::StrCat(trainer.source->Where(at, field), ": ", what));
 }
 
 absl::StatusOr<FedInput*> FeedDraft::Find(const std::string& name,
@@ -188,9 +175,8 @@ absl::StatusOr<FedInput*> FeedDraft::Find(const std::string& name,
   if (FedInput* const fed = FedOf(name)) return fed;
   std::vector<std::string> names;
   for (const FedInput& fed : feed.inputs) names.push_back(fed.name);
-  return Error(at, field,
-               absl::StrFormat("%s: the net has no input \"%s\"; it has \"%s\"", who, name,
-                               absl::StrJoin(names, "\", \"")));
+  return Error(at, field, "%s: the net has no input \"%s\"; it has \"%s\"", who, name,
+               absl::StrJoin(names, "\", \""));
 }
 
 FedInput* FeedDraft::FedOf(const std::string& name) {

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "engine/training/run_shape.h"
 #include "models/schema/net.pb.h"
 #include "models/schema/parse.h"
@@ -22,8 +24,12 @@ struct FeedDraft {
   std::vector<std::string> no_bytes = {};  // inputs that a data set does not feed with bytes
 
   // InvalidArgument with the position of a field.
+  template <typename... Args>
   absl::Status Error(const google::protobuf::Message& at, const char* field,
-                     const std::string& what) const;
+                     const absl::FormatSpec<Args...>& what, const Args&... args) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat(trainer.source->Where(at, field), ": ", absl::StrFormat(what, args...)));
+  }
   // The input of this name, which `who` names.  Errors: Error.
   absl::StatusOr<FedInput*> Find(const std::string& name, const google::protobuf::Message& at,
                                  const char* field, const std::string& who);

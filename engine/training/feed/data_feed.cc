@@ -40,10 +40,11 @@ absl::Status CheckRows(const Parsed<TrainerConfig>& trainer, const Dataset& trai
       trainer.source->Where(*trainer.message, "batch"), rows, sequences));
 }
 
-// All but the classes of the training samples.
-absl::StatusOr<RunData> OpenDatasets(const Parsed<TrainerConfig>& trainer,
-                                     const Parsed<NetConfig>& net, bool train, const Fit& fit,
-                                     const PathOf& path_of, size_t memory_bytes) {
+}  // namespace
+
+absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
+                                 bool train, const Fit& fit, const PathOf& path_of,
+                                 size_t memory_bytes) {
   const DataConfig& config = trainer.message->data();
   NetInputs inputs;
   for (const InputConfig& input : net.message->input()) {
@@ -53,13 +54,14 @@ absl::StatusOr<RunData> OpenDatasets(const Parsed<TrainerConfig>& trainer,
   }
   RunData data;
   if (memory_bytes > 0) data.memory = std::make_shared<DataMemory>(memory_bytes);
+  const auto at = [&](const char* field) {
+    return absl::StrCat(trainer.source->Where(config, field), ": data.", field);
+  };
   const auto open = [&](bool training, const Fit& by) {
     auto dataset =
         OpenDataset(config, training, trainer.source->file(), inputs, by, path_of, data.memory);
-    const char* field = training ? "train" : "test";
-    if (dataset.ok()) return dataset;
-    return absl::StatusOr<std::unique_ptr<Dataset>>(Annotate(
-        dataset.status(), absl::StrCat(trainer.source->Where(config, field), ": data.", field)));
+    if (!dataset.ok()) dataset = Annotate(dataset.status(), at(training ? "train" : "test"));
+    return dataset;
   };
   data.fit = fit;
   const auto known = data.fit.extract(kNormalizationFile);
@@ -72,10 +74,7 @@ absl::StatusOr<RunData> OpenDatasets(const Parsed<TrainerConfig>& trainer,
   std::shared_ptr<const Dataset> training = data.train;
   if (config.has_split()) {
     auto split = Split(data.train, config.split(), config.label_input());
-    if (!split.ok()) {
-      return Annotate(split.status(),
-                      absl::StrCat(trainer.source->Where(config, "split"), ": data.split"));
-    }
+    if (!split.ok()) return Annotate(split.status(), at("split"));
     training = std::move(split->train);
     data.train = train ? training : nullptr;
     data.test = std::move(split->test);
@@ -90,36 +89,23 @@ absl::StatusOr<RunData> OpenDatasets(const Parsed<TrainerConfig>& trainer,
   };
   std::string normalization = known ? known.mapped() : "";
   ASSIGN_OR_RETURN(data.feed, match(normalization));
-  if (!HasAuto(config)) {
-    if (known) data.notes.push_back(absl::StrCat("weights: ", kOtherNormalization));
-    return data;
-  }
-  if (!known) {
-    if (!training) {
-      ASSIGN_OR_RETURN(training, open(true, data.fit));
-      RETURN_IF_ERROR(FeedOf(net, trainer, training.get(), nullptr).status());
+  if (HasAuto(config)) {
+    if (!known) {
+      if (!training) {
+        ASSIGN_OR_RETURN(training, open(true, data.fit));
+        RETURN_IF_ERROR(FeedOf(net, trainer, training.get(), nullptr).status());
+      }
+      ASSIGN_OR_RETURN(normalization, MakeNormalization(config, *training, data.notes));
+      ASSIGN_OR_RETURN(data.feed, match(normalization));
     }
-    ASSIGN_OR_RETURN(normalization, MakeNormalization(config, *training, data.notes));
-    ASSIGN_OR_RETURN(data.feed, match(normalization));
+    data.fit.emplace(kNormalizationFile, std::move(normalization));
+    data.notes.insert(data.notes.begin(), DescribeNormalization(config, data.feed));
+  } else if (known) {
+    data.notes.push_back(absl::StrCat("weights: ", kOtherNormalization));
   }
-  data.fit.emplace(kNormalizationFile, std::move(normalization));
-  data.notes.insert(data.notes.begin(), DescribeNormalization(config, data.feed));
-  return data;
-}
-
-}  // namespace
-
-absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
-                                 bool train, const Fit& fit, const PathOf& path_of,
-                                 size_t memory_bytes) {
-  ASSIGN_OR_RETURN(RunData data, OpenDatasets(trainer, net, train, fit, path_of, memory_bytes));
   if (data.train && (data.feed.balanced || data.feed.weighs_classes)) {
-    const DataConfig& config = trainer.message->data();
     auto classes = ClassesOf(*data.train, ArrayOf(*data.train, config.label_input()));
-    if (!classes.ok()) {
-      return Annotate(classes.status(),
-                      absl::StrCat(trainer.source->Where(config, "train"), ": data.train"));
-    }
+    if (!classes.ok()) return Annotate(classes.status(), at("train"));
     data.feed.classes = std::make_shared<const SampleClasses>(*std::move(classes));
   }
   return data;

@@ -45,7 +45,8 @@ class FeedMaker : public FeedDraft {
     feed.max_bad_samples = data.max_bad_samples();
   }
 
-  // Each input is fed, and no array is left over, but of `idx`, which has both.
+  // Each input is fed, with lengths if it is padded, and no array is left over, but of `idx`, which
+  // has both.
   absl::Status Match(const Dataset& dataset, const DatasetConfig& config, const char* field) {
     for (const InputConfig& input : net.message->input()) {
       const size_t array = ArrayOf(dataset, input.name());
@@ -82,7 +83,7 @@ class FeedMaker : public FeedDraft {
         RETURN_IF_ERROR(Find(array.input(), array, "input", absl::StrCat("data.", field)).status());
       }
     }
-    return absl::OkStatus();
+    return CheckLengths(dataset, field);
   }
 
   // Shorter texts are padded: a recurrent layer that is not told would read on, and what it ends
@@ -115,13 +116,11 @@ class FeedMaker : public FeedDraft {
       ASSIGN_OR_RETURN(FedInput* const found, Find(name, config, "input", "data.normalization"));
       FedInput& fed = *found;
       if (fed.label || fed.weight) {
-        return Error(config, "input",
-                     absl::StrFormat("data.normalization: input \"%s\" takes %s", name,
-                                     fed.label ? "labels" : "weights"));
+        return Error(config, "input", "data.normalization: input \"%s\" takes %s", name,
+                     fed.label ? "labels" : "weights");
       }
       if (fed.classes > 0 && of_classes_) {
-        return Error(config, "input",
-                     absl::StrFormat("data.normalization: input \"%s\" takes classes", name));
+        return Error(config, "input", "data.normalization: input \"%s\" takes classes", name);
       }
       if (config.auto_()) {
         ASSIGN_OR_RETURN(fed.normalization, OfSamples(config, normalization, fed));
@@ -150,14 +149,13 @@ class FeedMaker : public FeedDraft {
     if (fed == nullptr || !fed->weight) {
       return Error(
           data, field,
-          absl::StrFormat("data.%s weighs samples, %s; write input { name: \"%s\" } in the "
-                          "net, and \"%s\" as last input of its losses and accuracies",
-                          field,
-                          fed == nullptr ? absl::StrFormat("but the net has no input \"%s\"", name)
-                                         : absl::StrFormat("but the net's input \"%s\" is "
-                                                           "not REAL without dims",
-                                                           name),
-                          name, name));
+          "data.%s weighs samples, %s; write input { name: \"%s\" } in the net, and \"%s\" as last "
+          "input of its losses and accuracies",
+          field,
+          fed == nullptr
+              ? absl::StrFormat("but the net has no input \"%s\"", name)
+              : absl::StrFormat("but the net's input \"%s\" is not REAL without dims", name),
+          name, name);
     }
     for (const LayerConfig& layer : net.message->layer()) {
       if (!IsLoss(layer) || std::ranges::count(layer.input(), name) > 0) continue;
@@ -177,9 +175,9 @@ class FeedMaker : public FeedDraft {
     if (array < train.arrays().size() && HasClasses(train.arrays()[array])) return absl::OkStatus();
     const char* const field = feed.balanced ? "order" : "class_weight";
     return Error(data, field,
-                 absl::StrFormat("data.%s counts the samples of each class, but data.train has no "
-                                 "class, an integer a sample, for \"%s\" (data.label_input)",
-                                 field, data.label_input()));
+                 "data.%s counts the samples of each class, but data.train has no class, an "
+                 "integer a sample, for \"%s\" (data.label_input)",
+                 field, data.label_input());
   }
 
  private:
@@ -190,9 +188,8 @@ class FeedMaker : public FeedDraft {
       for (const double x : {0.0, 1.0}) {
         if (std::isfinite(static_cast<float>((x - mean[c]) / std[c]))) continue;
         return Error(config, "std",
-                     absl::StrFormat("data.normalization of input \"%s\": (%g - %g) / %g is beyond "
-                                     "F32; raise std",
-                                     fed.name, x, mean[c], std[c]));
+                     "data.normalization of input \"%s\": (%g - %g) / %g is beyond F32; raise std",
+                     fed.name, x, mean[c], std[c]);
       }
     }
     return absl::OkStatus();
@@ -225,7 +222,7 @@ class FeedMaker : public FeedDraft {
     }
     auto normalization = ParseNormalization(text, fed.name, channels);
     if (normalization.ok()) return normalization;
-    return Error(config, "auto", std::string(normalization.status().message()));
+    return Error(config, "auto", "%s", normalization.status().message());
   }
 
   // The values, or `otherwise` if there are none.
@@ -238,11 +235,10 @@ class FeedMaker : public FeedDraft {
     if (values.size() == 1 || values.size() == channels) {
       return std::vector<double>(values.begin(), values.end());
     }
-    return Error(
-        config, field,
-        absl::StrFormat(
-            "data.normalization.%s of input \"%s\": expected 1 value%s, got %d", field, fed.name,
-            channels > 1 ? absl::StrCat(" or ", channels, ", one a channel") : "", values.size()));
+    return Error(config, field, "data.normalization.%s of input \"%s\": expected 1 value%s, got %d",
+                 field, fed.name,
+                 channels > 1 ? absl::StrCat(" or ", channels, ", one a channel") : "",
+                 values.size());
   }
 
   bool matched_ = false;     // with a data set
@@ -275,12 +271,10 @@ absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const Parsed<TrainerCo
   FeedMaker maker(net, trainer);
   if (train != nullptr) {
     RETURN_IF_ERROR(maker.Match(*train, data.train(), "train"));
-    RETURN_IF_ERROR(maker.CheckLengths(*train, "train"));
     RETURN_IF_ERROR(maker.CheckClasses(*train));
   }
   if (test != nullptr) {
     RETURN_IF_ERROR(maker.Match(*test, data.has_split() ? data.train() : data.test(), "test"));
-    RETURN_IF_ERROR(maker.CheckLengths(*test, "test"));
   }
   RETURN_IF_ERROR(maker.CheckNames());
   RETURN_IF_ERROR(maker.Normalize(normalization));

@@ -91,19 +91,13 @@ struct ShownInputs {
   bool mask = false;
 };
 
-// The shape of each input's samples.
-std::vector<Shape> ShapesOf(const NetConfig& net) {
-  std::vector<Shape> shapes;
-  for (const InputConfig& input : net.input()) {
-    shapes.emplace_back(std::vector<int64_t>(input.dims().begin(), input.dims().end()));
-  }
-  return shapes;
-}
-
 absl::StatusOr<ShownInputs> FindInputs(const Parsed<TrainerConfig>& trainer,
                                        const Parsed<NetConfig>& net,
                                        const std::vector<FedInput>& inputs) {
-  const std::vector<Shape> shapes = ShapesOf(*net.message);
+  std::vector<Shape> shapes;  // of samples
+  for (const InputConfig& input : net.message->input()) {
+    shapes.emplace_back(std::vector<int64_t>(input.dims().begin(), input.dims().end()));
+  }
   size_t picture = 0;
   while (picture < inputs.size() && !IsPicture(inputs[picture], shapes[picture])) ++picture;
   if (picture == inputs.size()) {
