@@ -178,19 +178,15 @@ class Linter {
     if (found == facts_.end()) return;  // only in tests, and there are none
     const auto& [spec, readers] = found->second;
     if (spec->loss_output >= 0 || spec->metric >= 0) return;
+    // A recurrent layer's sequence is there whoever reads what it ends with.
+    const bool recurrent = layer.has_lstm() || layer.has_gru() || layer.has_rnn();
+    const bool ends_are_read = recurrent && readers.size() == 2 && !readers[1].empty();
     for (size_t k = 0; k < readers.size(); ++k) {
-      if (!readers[k].empty() || (k == 0 && MakesFirstForLast(layer, readers))) continue;
+      if (!readers[k].empty() || (k == 0 && ends_are_read)) continue;
       const std::string number = readers.size() == 1 ? "" : absl::StrCat(" ", k);
       Warn(layer, absl::StrCat("nobody reads its output", number,
                                ", and it is no loss or metric; name it as an input, or remove it"));
     }
-  }
-
-  // A recurrent layer's sequence is there whoever reads what it ends with.
-  template <typename Readers>
-  static bool MakesFirstForLast(const LayerConfig& layer, const Readers& readers) {
-    const bool recurrent = layer.has_lstm() || layer.has_gru() || layer.has_rnn();
-    return recurrent && readers.size() == 2 && !readers[1].empty();
   }
 
   const Parsed<TrainerConfig>& trainer_;

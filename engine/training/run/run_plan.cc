@@ -76,26 +76,24 @@ absl::StatusOr<std::unique_ptr<RunPlan>> RunPlan::Make(const Parsed<TrainerConfi
     ASSIGN_OR_RETURN(batch_text, planning.ChooseBatch(config));
     options.trainer_text = config.DebugString();
   }
-  if (config.batch() < workers) {
+  const auto error = [&](const char* field, const auto&... what) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: batch %d is smaller than the %d ranks%s; each rank needs a sample: "
-                        "raise batch or start "
-                        "fewer ranks",
-                        trainer.source->Where(*trainer.message, "batch"), config.batch(), workers,
-                        servers > 0 ? " that train" : ""));
+        absl::StrCat(trainer.source->Where(*trainer.message, field), ": ", what...));
+  };
+  const int64_t samples = data.train->size();
+  if (config.batch() < workers) {
+    return error("batch", "batch ", config.batch(), " is smaller than the ", workers, " ranks",
+                 servers > 0 ? " that train" : "",
+                 "; each rank needs a sample: raise batch or start fewer ranks");
   }
-  if (config.batch() > data.train->size()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: batch %d is more than the %d samples of data.train; lower batch to %d or less",
-        trainer.source->Where(*trainer.message, "batch"), config.batch(), data.train->size(),
-        data.train->size()));
+  if (config.batch() > samples) {
+    return error("batch", "batch ", config.batch(), " is more than the ", samples,
+                 " samples of data.train; lower batch to ", samples, " or less");
   }
-  if (config.accumulate() > data.train->size() / config.batch()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: %d batches of %d samples are more than the %d of data.train; lower accumulate to %d "
-        "or less",
-        trainer.source->Where(*trainer.message, "accumulate"), config.accumulate(), config.batch(),
-        data.train->size(), data.train->size() / config.batch()));
+  if (config.accumulate() > samples / config.batch()) {
+    return error("accumulate", config.accumulate(), " batches of ", config.batch(),
+                 " samples are more than the ", samples, " of data.train; lower accumulate to ",
+                 samples / config.batch(), " or less");
   }
   // Its batch is all ranks' by now.
   const int64_t end = data.assumed && config.has_epochs()
