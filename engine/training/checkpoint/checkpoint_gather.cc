@@ -65,7 +65,6 @@ class Gathering {
         root_(root) {}
 
   absl::StatusOr<GatheredCheckpoint> Run(const std::string& name) {
-    const bool publishes = folders_.Publishes(me_);
     ASSIGN_OR_RETURN(const auto listings, ToLeader("the checkpoints of each folder", List(name)));
     // Rank 0's: its next word, and what it goes through.
     CheckpointDecision word;
@@ -90,7 +89,7 @@ class Gathering {
                                                 " is broken; the newest: ", sought.skipped(0)));
       }
       CheckpointHoldings holdings;
-      if (publishes) {
+      if (folders_.Publishes(me_)) {
         ASSIGN_OR_RETURN(holdings, Look(sought.look_for()));
       }
       ASSIGN_OR_RETURN(const auto all, ToLeader("what each folder has of it", holdings));

@@ -88,16 +88,6 @@ bool CheckpointShards::Await(CheckpointStage stage, std::chrono::milliseconds mo
   return changed_.wait_for(lock, most, [&] { return ReachedByAll(stage); });
 }
 
-void CheckpointShards::GiveUp() {
-  std::lock_guard lock(mutex_);
-  given_up_ = true;
-}
-
-bool CheckpointShards::given_up() const {
-  std::lock_guard lock(mutex_);
-  return given_up_;
-}
-
 std::map<std::string, uint32_t> CheckpointShards::crc32_of_file() const {
   std::lock_guard lock(mutex_);
   GYRE_CHECK(ReachedByAll(kWritten));

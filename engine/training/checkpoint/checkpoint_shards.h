@@ -3,6 +3,7 @@
 // One object a checkpoint and rank.  Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -49,8 +50,8 @@ class CheckpointShards {
   // Blocks until all ranks are at this stage, at most so long.  Returns whether they are.
   bool Await(CheckpointStage stage, std::chrono::milliseconds most);
   // Records that no further sums will come.
-  void GiveUp();
-  bool given_up() const;
+  void GiveUp() { given_up_ = true; }
+  bool given_up() const { return given_up_; }
   const std::vector<std::string>& names() const { return names_; }
   // Precondition: reached(kWritten).
   std::map<std::string, uint32_t> crc32_of_file() const;
@@ -70,7 +71,8 @@ class CheckpointShards {
   // For each name 0, or 1 + its CRC-32, which F64 holds exactly.  If parts are copied, the numbers
   // of ranks at kCopied and at kPublished follow.
   std::vector<double> own_, sums_;
-  bool mail_came_ = false, given_up_ = false;
+  bool mail_came_ = false;
+  std::atomic<bool> given_up_ = false;
 };
 
 }  // namespace gyre
