@@ -63,26 +63,14 @@ int RunShape::GroupOf(int64_t from) const {
   return static_cast<int>(found - trainable_from.begin());
 }
 
-int RunShape::TurnAt(int64_t step) const {
+RunShape::PlayerTurn RunShape::TurnAt(int64_t step) const {
+  if (players.empty()) return {.player = 0, .step = step};
   int64_t of_round = 0;
   for (const Player& player : players) of_round += player.steps;
-  int turn = 0;
-  for (int64_t left = players.empty() ? -1 : step % of_round; left >= 0;) {
-    left -= players[turn].steps;
-    if (left >= 0) ++turn;
-  }
+  PlayerTurn turn = {.player = 0, .step = step % of_round};
+  while (turn.step >= players[turn.player].steps) turn.step -= players[turn.player++].steps;
+  turn.step += step / of_round * players[turn.player].steps;
   return turn;
-}
-
-int64_t RunShape::StepOfPlayer(int64_t step) const {
-  if (players.empty()) return step;
-  int64_t of_round = 0, before = 0;
-  const int turn = TurnAt(step);
-  for (int i = 0; i < static_cast<int>(players.size()); ++i) {
-    of_round += players[i].steps;
-    if (i < turn) before += players[i].steps;
-  }
-  return step / of_round * players[turn].steps + step % of_round - before;
 }
 
 int RunShape::PlayerOf(absl::string_view layer) const {

@@ -92,10 +92,13 @@ struct RunShape {
     return clip_norm.has_value() || loss_scale.dynamic() || (scales_by_norms && shard_optimizer) ||
            (server && LogsGradients());
   }
-  // The player whose turn a step is, or 0 without players.
-  int TurnAt(int64_t step) const;
-  // The number of a step among those of its player, from 0.
-  int64_t StepOfPlayer(int64_t step) const;
+  // The player whose turn a step is, or 0 without players, and the step's number among the
+  // player's.
+  struct PlayerTurn {
+    int player;
+    int64_t step;  // from 0
+  };
+  PlayerTurn TurnAt(int64_t step) const;
   // The player that trains a layer, or -1 if none does.
   int PlayerOf(absl::string_view layer) const;
   // Whether norms are logged after so many steps.

@@ -324,7 +324,7 @@ absl::Status Trainer::FirstError(const absl::Status& status) {
 
 void Trainer::SubmitReport(const InFlight& last) {
   Report& report = reports_.emplace_back();
-  report.player = options().shape.TurnAt(last.step - 1);
+  report.player = options().shape.TurnAt(last.step - 1).player;
   report.metrics = static_cast<size_t>(model_->turn(report.player).net().metrics().elements());
   report.sums = std::exchange(metrics_, {});
   report.sums.resize(report.metrics);  // zeros, of a rank that serves

@@ -78,7 +78,7 @@ class Trainer {
   }
   // The net of the player whose turn a step is.
   const Model::TurnNets& NetsOf(int64_t step) const {
-    return model_->turn(options().shape.TurnAt(step));
+    return model_->turn(options().shape.TurnAt(step).player);
   }
   void Time();
   absl::Status ReportPaging();

@@ -62,7 +62,7 @@ absl::Status Trainer::EnterPhase() {
 }
 
 absl::Status Trainer::TakeTurn() {
-  const int player = options().shape.TurnAt(state_->step());
+  const int player = options().shape.TurnAt(state_->step()).player;
   TrainingStep* const next = training_steps_[static_cast<size_t>(player)].get();
   if (next == training_step_) return absl::OkStatus();
   RETURN_IF_ERROR(FinishAll());

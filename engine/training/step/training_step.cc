@@ -127,7 +127,7 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
                      .gradient_scale = 1 / loss_scale,
                      .groups = groups_,
                      .logs_norms = model_.plan().options.shape.LogsNorms(step + 1)};
-  optimizer_.Prepare(static_cast<uint64_t>(model_.plan().options.shape.StepOfPlayer(step)),
+  optimizer_.Prepare(static_cast<uint64_t>(model_.plan().options.shape.TurnAt(step).step),
                      updates_[next_]);
   lane.buffer.Set({number, static_cast<uint64_t>(batch.first_position)}, updates_, loss_scale,
                   /*first_batch=*/batch_ == 0);
