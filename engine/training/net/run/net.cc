@@ -1,6 +1,7 @@
 #include "engine/training/net/run/net.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "engine/data/batches/sample_order.h"
@@ -12,18 +13,21 @@ namespace gyre {
 
 Net::Net(const NetPlan& plan, const NetMemory& memory)
     : plan_(plan), memory_(memory), carried_(CarriedStates(plan.spec)) {
-  if (plan.paging) {
-    FindPositions();
-    FindRepeats();
-  }
-  for (int step = 0; step < static_cast<int>(plan.trace.program.size()); ++step) {
-    bound_.push_back(BindLayer(step));
+  FindPositions();
+  for (int position = 0; position < static_cast<int>(order_.size()); ++position) {
+    bound_.push_back(BindLayer(position));
   }
   CheckBuckets();
 }
 
-Net::Bound Net::BindLayer(int step) const {
-  const auto [kind, n, slice] = plan_.trace.program[step];
+Instruction Net::InstructionAt(int position) const {
+  Instruction instruction = plan_.trace.program[order_[position]];
+  if (IsRepeat(position)) instruction.kind = InstructionKind::kForwardAgain;
+  return instruction;
+}
+
+Net::Bound Net::BindLayer(int position) const {
+  const auto [kind, n, slice] = InstructionAt(position);
   const NetTrace& trace = plan_.trace;
   const bool backward = kind == InstructionKind::kBackward;
   Bound bound;
@@ -38,8 +42,8 @@ Net::Bound Net::BindLayer(int step) const {
     const StateSpec& spec = node.spec.states[s];
     const bool touched = !spec.slice || spec.slice->phase == slice;
     const auto view = [&](int state, bool wanted) {
-      return Tensor{wanted && touched && state >= 0 ? AddressOf(state, step) : nullptr, spec.shape,
-                    spec.dtype};
+      return Tensor{wanted && touched && state >= 0 ? AtPosition(state, position) : nullptr,
+                    spec.shape, spec.dtype};
     };
     bound.states.push_back(view(states[s], (backward ? spec.backward : spec.forward) != kNone));
     if (!backward) continue;
@@ -71,15 +75,19 @@ void Net::CheckBuckets() const {
 }
 
 void Net::FindPositions() {
-  stays_.resize(plan_.paging->blocks.size());
-  for (const Stay& stay : plan_.paging->stays) stays_[stay.block].push_back(&stay);
-  const std::vector<int>& order = plan_.paging->order;
-  for (int position = 0; position < static_cast<int>(order.size()); ++position) {
-    // A step that has run already runs again.
-    if (order[position] == static_cast<int>(at_.size())) at_.push_back(position);
+  if (plan_.paging) {
+    stays_.resize(plan_.paging->blocks.size());
+    for (const Stay& stay : plan_.paging->stays) stays_[stay.block].push_back(&stay);
+    order_ = plan_.paging->order;
+  } else {
+    order_.resize(plan_.trace.program.size());
+    std::iota(order_.begin(), order_.end(), 0);
   }
-  GYRE_CHECK(at_.size() == plan_.trace.trace.steps.size());
-  at_.push_back(static_cast<int>(order.size()));
+  for (int position = 0; position < static_cast<int>(order_.size()); ++position) {
+    if (order_[position] == static_cast<int>(at_.size())) at_.push_back(position);
+  }
+  GYRE_CHECK(at_.size() == plan_.trace.program.size());
+  at_.push_back(static_cast<int>(order_.size()));
 }
 
 std::byte* Net::AtPosition(int state, int position) const {
@@ -108,47 +116,17 @@ bool Net::IsOnHost(int position) const {
   return at != all.end() && at->position == position;
 }
 
-void Net::FindRepeats() {
-  const std::vector<int>& order = plan_.paging->order;
-  repeats_.resize(plan_.trace.trace.steps.size() + 1);
-  int first = 0;  // step that has not run yet
-  for (int position = 0; position < static_cast<int>(order.size()); ++position) {
-    if (order[position] == first) {
-      ++first;
-      continue;
-    }
-    Repeat& repeat =
-        repeats_[first].emplace_back(Repeat{position, plan_.trace.program[order[position]].of, {}});
-    const LayerSpec& spec = plan_.spec.nodes[repeat.node].spec;
-    for (size_t s = 0; s < spec.states.size(); ++s) {
-      const int state = plan_.trace.forward_states[repeat.node][s];
-      const bool bound = spec.states[s].forward != kNone && state >= 0;
-      repeat.bound.states.push_back({bound ? AtPosition(state, position) : nullptr,
-                                     spec.states[s].shape, spec.states[s].dtype});
-    }
-  }
-}
-
-absl::Status Net::Begin(Stream& stream, int step, const Enter& enter) const {
-  if (enter == nullptr) return absl::OkStatus();
-  for (size_t r = 0; !repeats_.empty() && r < repeats_[step].size(); ++r) {
-    const Repeat& repeat = repeats_[step][r];
-    RETURN_IF_ERROR(enter(repeat.position));
-    RETURN_IF_ERROR(RunRepeat(stream, repeat));
-  }
-  return enter(At(step));
-}
-
 absl::Status Net::Run(Stream& stream, const SumStatistic& sum, const Other& other,
                       const Enter& enter) const {
-  const std::vector<Instruction>& program = plan_.trace.program;
-  const int steps = static_cast<int>(program.size());
-  for (int step = 0; step < steps; ++step) {
-    RETURN_IF_ERROR(Begin(stream, step, enter));
-    RETURN_IF_ERROR(IsOfNet(program[step].kind) ? RunOwn(stream, step, sum)
-                                                : other(step, program[step]));
+  for (int position = 0; position < static_cast<int>(order_.size()); ++position) {
+    if (enter != nullptr) RETURN_IF_ERROR(enter(position));
+    const int step = order_[position];
+    const Instruction& instruction = plan_.trace.program[step];
+    RETURN_IF_ERROR(IsRepeat(position)          ? RunLayer(stream, position, sum)
+                    : IsOfNet(instruction.kind) ? RunOwn(stream, step, sum)
+                                                : other(step, instruction));
   }
-  return enter == nullptr ? absl::OkStatus() : enter(At(steps));
+  return enter == nullptr ? absl::OkStatus() : enter(static_cast<int>(order_.size()));
 }
 
 absl::Status Net::RunOwn(Stream& stream, int step, const SumStatistic& sum) const {
@@ -160,14 +138,14 @@ absl::Status Net::RunOwn(Stream& stream, int step, const SumStatistic& sum) cons
     case InstructionKind::kSeedLosses:
       return SeedLosses(stream, step);
     default:
-      return RunLayer(stream, step, sum);
+      return RunLayer(stream, At(step), sum);
   }
 }
 
-absl::Status Net::RunLayer(Stream& stream, int step, const SumStatistic& sum) const {
-  const Instruction& instruction = plan_.trace.program[step];
+absl::Status Net::RunLayer(Stream& stream, int position, const SumStatistic& sum) const {
+  const Instruction instruction = InstructionAt(position);
   const NetNode& node = plan_.spec.nodes[instruction.of];
-  const Bound& bound = bound_[step];
+  const Bound& bound = bound_[position];
   const bool again = instruction.kind == InstructionKind::kForwardAgain;
   const bool backward = instruction.kind == InstructionKind::kBackward;
   const auto run = [&](int phase) { return RunPhase(stream, instruction, phase, bound); };
@@ -186,7 +164,7 @@ absl::Status Net::RunLayer(Stream& stream, int step, const SumStatistic& sum) co
                                          : RunPhases(node.spec, node.spec.forward_phases,
                                                      &StateSpec::summed_after, run, sum_over_ranks));
   }
-  return backward && instruction.piece + 1 == node.spec.slices ? KeepTouched(stream, step)
+  return backward && instruction.piece + 1 == node.spec.slices ? KeepTouched(stream, position)
                                                                : absl::OkStatus();
 }
 
@@ -206,16 +184,6 @@ absl::Status Net::RunPhase(Stream& stream, const Instruction& instruction, int p
                   absl::StrCat("layer ", node.config->name()));
 }
 
-absl::Status Net::RunRepeat(Stream& stream, const Repeat& repeat) const {
-  const NetNode& node = plan_.spec.nodes[repeat.node];
-  const TimelineLabel label(node.config->name(), "forward again");
-  for (int phase = 0; phase < node.spec.forward_phases; ++phase) {
-    RETURN_IF_ERROR(
-        RunPhase(stream, {InstructionKind::kForwardAgain, repeat.node}, phase, repeat.bound));
-  }
-  return absl::OkStatus();
-}
-
 // Later work of the iteration does not read the old rows.
 absl::Status Net::Carry(Stream& stream, int step) const {
   const int k = plan_.trace.program[step].of;
@@ -226,11 +194,11 @@ absl::Status Net::Carry(Stream& stream, int step) const {
                      plan_.spec.nodes[n].spec.states[to].size_bytes());
 }
 
-absl::Status Net::KeepTouched(Stream& stream, int step) const {
+absl::Status Net::KeepTouched(Stream& stream, int position) const {
   for (const TouchedTable& of : plan_.tables) {
-    if (of.node != plan_.trace.program[step].of) continue;
-    RETURN_IF_ERROR(KeepIndices(stream, bound_[step].states[of.indices], of.rows, of.batch_indices,
-                                table(of).kept));
+    if (of.node != InstructionAt(position).of) continue;
+    RETURN_IF_ERROR(KeepIndices(stream, bound_[position].states[of.indices], of.rows,
+                                of.batch_indices, table(of).kept));
   }
   return absl::OkStatus();
 }

@@ -36,7 +36,7 @@ class Net {
   using Enter = std::function<absl::Status(int position)>;
   // The first position of a step of the trace.  Also for -1, before all, and for their number,
   // after.
-  int At(int step) const { return step < 0 || at_.empty() ? step : at_[step]; }
+  int At(int step) const { return step < 0 ? step : at_[step]; }
   // Whether the plan runs the step on the host.  All that it touches, but pinned states, is then in
   // pages.
   bool OnHost(int step) const { return plan_.paging && IsOnHost(At(step)); }
@@ -112,27 +112,22 @@ class Net {
   struct Bound {
     std::vector<Tensor> states, gradients;  // by the node's state
   };
-  struct Repeat {
-    int position, node;
-    Bound bound;
-  };
   void FindPositions();
-  void FindRepeats();
+  // Whether the step there has run before, and its forward runs again.
+  bool IsRepeat(int position) const { return at_[order_[position]] != position; }
+  Instruction InstructionAt(int position) const;
   bool IsOnHost(int position) const;
   // A state's address at a step, or at a position of the plan's order.
   std::byte* AddressOf(int state, int step = kHome) const { return AtPosition(state, At(step)); }
   std::byte* AtPosition(int state, int position) const;
-  // A node's tensors at a step, with memory where the layer touches them.
-  Bound BindLayer(int step) const;
+  // A node's tensors, with memory where the layer touches them.
+  Bound BindLayer(int position) const;
   void CheckBuckets() const;
-  // Runs the repeats that precede a step, and enters it.
-  absl::Status Begin(Stream& stream, int step, const Enter& enter) const;
-  absl::Status RunRepeat(Stream& stream, const Repeat& repeat) const;
   absl::Status RunPhase(Stream& stream, const Instruction& instruction, int phase,
                         const Bound& bound) const;
-  absl::Status RunLayer(Stream& stream, int step, const SumStatistic& sum) const;
+  absl::Status RunLayer(Stream& stream, int position, const SumStatistic& sum) const;
   absl::Status Carry(Stream& stream, int step) const;
-  absl::Status KeepTouched(Stream& stream, int step) const;
+  absl::Status KeepTouched(Stream& stream, int position) const;
   BatchMean* batch_mean() const;
   std::byte* Home(size_t carried, int64_t batch) const;
   absl::Status SumTerms(Stream& stream, int step) const;
@@ -141,9 +136,9 @@ class Net {
   const NetPlan& plan_;
   const NetMemory memory_;
   std::vector<std::vector<const Stay*>> stays_;  // by block of the paging plan, in order
-  std::vector<int> at_;                          // by step: its position; empty: equal
-  std::vector<std::vector<Repeat>> repeats_;     // by the step that they precede
-  std::vector<Bound> bound_;                     // by step; of layers' alone
+  std::vector<int> order_;                       // steps by position
+  std::vector<int> at_;                          // the first position by step, and their number
+  std::vector<Bound> bound_;                     // by position; of layers' alone
   const std::vector<CarriedState> carried_;
 };
 
