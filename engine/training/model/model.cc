@@ -214,7 +214,7 @@ absl::Status Model::SetParameter(Stream& stream, size_t index, std::span<const s
   const BucketedGradient& gradient = GradientOf(plan_.train->order, static_cast<int>(index));
   const ElementRange own = UpdatedShard(*plan_.train, gradient.bucket);
   const int64_t begin = std::max(own.begin, gradient.at);
-  const int64_t end = std::min(own.end, gradient.at + parameter.storage_elements());
+  const int64_t end = std::min(own.end, gradient.at + gradient.count);
   if (begin >= end) return absl::OkStatus();
   return SetSlot(stream, gradient.bucket, plan_.train->slots.kinds(), begin - own.begin,
                  bytes.subspan(static_cast<size_t>(begin - gradient.at) * sizeof(float),
@@ -318,7 +318,7 @@ absl::Status Model::LoadCarried(Stream& stream, const TensorFiles& carried) {
 absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFiles& optimizer) {
   const ElementRange own = UpdatedShard(*plan_.train, bucket);
   if (has_averages()) RETURN_IF_ERROR(ValuesToAverages(stream, bucket));
-  for (const auto& range : RangesIn(plan_.train->order, plan_.parameters, bucket, own)) {
+  for (const auto& range : RangesIn(plan_.train->order, bucket, own)) {
     const Parameter& parameter = plan_.parameters.all()[range.parameter];
     const size_t element = SizeOf(FileDType(parameter));
     for (int kind = 0; kind < plan_.train->slots.kinds(); ++kind) {

@@ -22,8 +22,7 @@ absl::Status Model::BeginAverages(Stream& stream) {
 
 absl::Status Model::ValuesToAverages(Stream& stream, int bucket) {
   const ElementRange own = UpdatedShard(*plan_.train, bucket);
-  for (const auto& [p, begin, at, count] :
-       RangesIn(plan_.train->order, plan_.parameters, bucket, own)) {
+  for (const auto& [p, begin, at, count] : RangesIn(plan_.train->order, bucket, own)) {
     const Tensor from = Slice(train().parameter(p, plan_.parameters), begin, count);
     std::vector<std::byte> bytes(from.bytes());
     RETURN_IF_ERROR(stream.Copy(bytes.data(), from.data, bytes.size()));
@@ -58,7 +57,7 @@ absl::Status Model::PutInPlace(Stream& stream, int kind_beside_masters) {
     if (!has_master) RETURN_IF_ERROR(ValuesToAverages(stream, b));
     const ElementRange own = UpdatedShard(*plan_.train, b);
     const ElementRange set = one_copy() ? own : ElementRange{0, order.buckets[b].elements};
-    for (const auto& [p, begin, at, count] : RangesIn(order, plan_.parameters, b, set)) {
+    for (const auto& [p, begin, at, count] : RangesIn(order, b, set)) {
       const Tensor to = Slice(train().parameter(p, plan_.parameters), begin, count);
       const std::span<const std::byte> bytes = std::span(whole).subspan(
           static_cast<size_t>(at) * element, static_cast<size_t>(count) * element);

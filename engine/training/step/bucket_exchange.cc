@@ -97,8 +97,7 @@ class CollectiveExchange final : public BucketExchange {
   absl::Status AddNorms() override { return sync_->AddSumsOfShards(); }
   absl::Status UploadNorms() override { return sync_->UploadSums(compute_); }
   absl::Status AddChanges() override {
-    return SumOwnChanges(model_.plan(), turn_.net().plan(), communication_, compute_,
-                         turn_.net().norms());
+    return SumOwnChanges(turn_.net().plan(), communication_, compute_, turn_.net().norms());
   }
 
   absl::Status TakeSums() override {

@@ -28,8 +28,7 @@ struct RangeMemory {
 inline BucketViews ViewsIn(const NetPlan& plan, const ParameterSet& parameters, int bucket,
                            ElementRange range, const RangeMemory& memory) {
   const int kinds = plan.slots.kinds();
-  const std::vector<MeasuredPart> parts =
-      PartsIn(plan.order, parameters, plan.pieces, bucket, range);
+  const std::vector<MeasuredPart> parts = PartsIn(plan.order, plan.pieces, bucket, range);
   BucketViews views;
   views.slots.reserve(parts.size() * kinds);
   for (const MeasuredPart& part : parts) {

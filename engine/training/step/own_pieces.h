@@ -2,7 +2,7 @@
 #pragma once
 
 #include "distributed/process_group.h"
-#include "engine/training/model/model_plan.h"
+#include "engine/training/net/plan/net_plan.h"
 
 namespace gyre {
 
@@ -10,11 +10,11 @@ namespace gyre {
 // where its shard has the piece, and others are taken for 0, so that all get the bits that the
 // owner has.  Without shards each rank tells of an equal part of every bucket.  Blocks on all
 // ranks. Errors: those of ranks.
-absl::Status SumOwnPieces(std::string_view what, const ModelPlan& model, const NetPlan& net,
-                          ProcessGroup& communication, std::span<double> numbers);
+absl::Status SumOwnPieces(std::string_view what, const NetPlan& net, ProcessGroup& communication,
+                          std::span<double> numbers);
 
 // Likewise the PieceSquares in `norms`, the stream's memory of NormsBytes.
-absl::Status SumOwnChanges(const ModelPlan& model, const NetPlan& net, ProcessGroup& communication,
-                           Stream& stream, std::byte* norms);
+absl::Status SumOwnChanges(const NetPlan& net, ProcessGroup& communication, Stream& stream,
+                           std::byte* norms);
 
 }  // namespace gyre

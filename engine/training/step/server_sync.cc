@@ -200,7 +200,7 @@ absl::Status ServerSync::MeasureParameters(int64_t step) {
     RETURN_IF_ERROR(optimizer_.Measure(owners, scalars, views.parameters));
   }
   if (shape.scales_by_norms) {
-    RETURN_IF_ERROR(SumOwnChanges(model_.plan(), plan, communication_, owners, norms_.data()));
+    RETURN_IF_ERROR(SumOwnChanges(plan, communication_, owners, norms_.data()));
   }
   if (!update.logs_norms) return absl::OkStatus();
   RETURN_IF_ERROR(owners.Synchronize());
@@ -219,7 +219,7 @@ absl::Status ServerSync::Start(int64_t step) {
     const int bucket = static_cast<int>(b);
     const ElementRange part = UpdatedShard(net.plan(), bucket);
     const Tensor& values = server_->owned(bucket).values;
-    for (const auto& [p, begin, at, count] : RangesIn(net.plan().order, parameters, bucket, part)) {
+    for (const auto& [p, begin, at, count] : RangesIn(net.plan().order, bucket, part)) {
       const Tensor from = Slice(net.parameter(p, parameters), begin, count);
       RETURN_IF_ERROR(
           compute_.Copy(Slice(values, at - part.begin, count).data, from.data, from.bytes()));
@@ -270,8 +270,7 @@ absl::Status ServerSync::Settle() {
     std::vector<std::byte> values(all.bytes());
     RETURN_IF_ERROR(server_->Get(bucket, values.data()));
     all.data = values.data();
-    for (const auto& [p, begin, at, count] :
-         RangesIn(order, parameters, bucket, {0, all.elements()})) {
+    for (const auto& [p, begin, at, count] : RangesIn(order, bucket, {0, all.elements()})) {
       const Tensor to = Slice(net.parameter(p, parameters), begin, count);
       RETURN_IF_ERROR(compute_.Copy(to.data, Slice(all, at, count).data, to.bytes()));
     }

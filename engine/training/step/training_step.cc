@@ -329,7 +329,7 @@ absl::StatusOr<std::vector<double>> TrainingStep::GradientSquares() {
   RETURN_IF_ERROR(stream_.Copy(squares.data(), LoggedSquares(plan.pieces, turn_.net().norms()),
                                squares.size() * sizeof(double)));
   RETURN_IF_ERROR(stream_.Synchronize());
-  RETURN_IF_ERROR(SumOwnPieces("norms of gradients", model_.plan(), plan, communication_, squares));
+  RETURN_IF_ERROR(SumOwnPieces("norms of gradients", plan, communication_, squares));
   return squares;
 }
 
@@ -350,7 +350,7 @@ absl::Status TrainingStep::CopyValues(const Net& net, int bucket, ElementRange r
                                       bool to_parameters) {
   const ParameterSet& parameters = model_.plan().parameters;
   const Tensor values = net.summed(bucket);
-  for (const auto& [p, begin, at, count] : RangesIn(net.plan().order, parameters, bucket, range)) {
+  for (const auto& [p, begin, at, count] : RangesIn(net.plan().order, bucket, range)) {
     const Tensor value = Slice(net.parameter(p, parameters, step), begin, count);
     const Tensor summed = Slice(values, at, count);
     RETURN_IF_ERROR(stream_.Copy(to_parameters ? value.data : summed.data,

@@ -18,7 +18,10 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
     for (size_t s = 0; s < node.parameters.size(); ++s) {
       const int p = node.parameters[s];
       if (p < 0 || users[p].first != n || !node.spec.states[s].trained()) continue;
-      order.gradients.push_back({.parameter = p, .node = n, .slice = LastSlice(node.spec, s)});
+      order.gradients.push_back({.parameter = p,
+                                 .node = n,
+                                 .slice = LastSlice(node.spec, s),
+                                 .count = parameters.all()[p].storage_elements()});
       bytes.push_back(parameters.all()[p].spec.size_bytes());
     }
   }
@@ -105,14 +108,11 @@ std::vector<std::string> NamesIn(const GradientOrder& order, const ParameterSet&
   return names;
 }
 
-std::vector<ParameterRange> RangesIn(const GradientOrder& order, const ParameterSet& parameters,
-                                     int bucket, ElementRange part) {
+std::vector<ParameterRange> RangesIn(const GradientOrder& order, int bucket, ElementRange part) {
   std::vector<ParameterRange> pieces;
   for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {
-    const int parameter = order.gradients[g].parameter;
-    const int64_t at = order.gradients[g].at;
-    const int64_t end = at + parameters.all()[parameter].storage_elements();
-    const ElementRange both = {std::max(at, part.begin), std::min(end, part.end)};
+    const auto& [parameter, node, slice, count, at, of_bucket] = order.gradients[g];
+    const ElementRange both = {std::max(at, part.begin), std::min(at + count, part.end)};
     if (both.count() <= 0) continue;
     pieces.push_back({parameter, both.begin - at, both.begin, both.count()});
   }

@@ -24,7 +24,8 @@ struct BucketedGradient {
   int parameter = 0;  // index into the ParameterSet
   int node = 0;
   int slice = 0;
-  int64_t at = 0;  // first element in the bucket
+  int64_t count = 0;  // elements of the parameter's storage
+  int64_t at = 0;     // the first one in the bucket
   int bucket = 0;
 };
 
@@ -69,7 +70,6 @@ struct ParameterRange {
 std::vector<std::string> NamesIn(const GradientOrder& order, const ParameterSet& parameters,
                                  int bucket);
 // The ranges of parameters in the range `part` of a bucket.
-std::vector<ParameterRange> RangesIn(const GradientOrder& order, const ParameterSet& parameters,
-                                     int bucket, ElementRange part);
+std::vector<ParameterRange> RangesIn(const GradientOrder& order, int bucket, ElementRange part);
 
 }  // namespace gyre

@@ -44,7 +44,7 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
     plan.order = options.whole ? OrderOfTurn(plan.spec, parameters, options.whole->order)
                                : OrderGradients(plan.spec, parameters, plan.tables,
                                                 options.bucket_bytes, options.fit_buckets);
-    plan.pieces = CutIntoPieces(plan.order, parameters, plan.spec.shape);
+    plan.pieces = CutIntoPieces(plan.order, plan.spec.shape);
   }
   if (options.whole) {
     plan.slots = options.whole->slots;
@@ -65,7 +65,7 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   plan.feed = options.feed;
   plan.trace = TraceOf(plan, parameters);
   if (plan.spec.train && options.cut_updates) {
-    CutUpdates(plan.trace, plan.order, parameters, plan.tables, plan.spec.shape, plan.slots);
+    CutUpdates(plan.trace, plan.order, plan.tables, plan.spec.shape, plan.slots);
     plan.trace = TraceOf(plan, parameters);
   }
   ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));

@@ -110,7 +110,7 @@ void AddProgram(const TraceInput& input, NetTrace& trace);
 // as its update visits all rows.  A tile is of whole pieces of parameters.  Precondition: the trace
 // is of a training net of one rank, with uncut updates.
 inline constexpr int kMostTiles = 32;
-void CutUpdates(const NetTrace& trace, const GradientOrder& order, const ParameterSet& parameters,
+void CutUpdates(const NetTrace& trace, const GradientOrder& order,
                 std::span<const TouchedTable> tables, const RunShape& shape, OptimizerSlots& slots);
 
 }  // namespace gyre

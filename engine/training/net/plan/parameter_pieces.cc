@@ -18,8 +18,7 @@ int64_t PieceElements(const RunShape& shape, DType dtype) {
   return DirectSegmentElements(SizeOf(shape.WireType(dtype)));
 }
 
-ParameterPieces CutIntoPieces(const GradientOrder& order, const ParameterSet& parameters,
-                              const RunShape& shape) {
+ParameterPieces CutIntoPieces(const GradientOrder& order, const RunShape& shape) {
   ParameterPieces pieces;
   if (!shape.measures()) return pieces;
   pieces.of_gradient.resize(order.gradients.size());
@@ -30,8 +29,7 @@ ParameterPieces CutIntoPieces(const GradientOrder& order, const ParameterSet& pa
     int g = bucket.first;
     for (int worker = 0; worker < shape.workers(); ++worker) {
       const ElementRange of_worker = EqualPart(bucket.elements, shape.workers(), worker);
-      for (const ParameterRange& range :
-           RangesIn(order, parameters, static_cast<int>(b), of_worker)) {
+      for (const ParameterRange& range : RangesIn(order, static_cast<int>(b), of_worker)) {
         while (order.gradients[g].parameter != range.parameter) ++g;
         MeasuredPart part = {range};
         part.before = (range.at - of_worker.begin) % length;
@@ -53,13 +51,11 @@ ParameterPieces CutIntoPieces(const GradientOrder& order, const ParameterSet& pa
   return pieces;
 }
 
-std::vector<MeasuredPart> PartsIn(const GradientOrder& order, const ParameterSet& parameters,
-                                  const ParameterPieces& pieces, int bucket, ElementRange range) {
+std::vector<MeasuredPart> PartsIn(const GradientOrder& order, const ParameterPieces& pieces,
+                                  int bucket, ElementRange range) {
   std::vector<MeasuredPart> parts;
   if (pieces.parts.empty()) {
-    for (const ParameterRange& of : RangesIn(order, parameters, bucket, range)) {
-      parts.push_back({of});
-    }
+    for (const ParameterRange& of : RangesIn(order, bucket, range)) parts.push_back({of});
     return parts;
   }
   for (MeasuredPart part : pieces.parts[bucket]) {
@@ -77,10 +73,10 @@ std::vector<MeasuredPart> PartsIn(const GradientOrder& order, const ParameterSet
   return parts;
 }
 
-std::vector<ElementRange> PiecesIn(const GradientOrder& order, const ParameterSet& parameters,
-                                   const ParameterPieces& pieces, int bucket, ElementRange range) {
+std::vector<ElementRange> PiecesIn(const GradientOrder& order, const ParameterPieces& pieces,
+                                   int bucket, ElementRange range) {
   std::vector<ElementRange> numbers;
-  for (const MeasuredPart& part : PartsIn(order, parameters, pieces, bucket, range)) {
+  for (const MeasuredPart& part : PartsIn(order, pieces, bucket, range)) {
     numbers.push_back({part.piece, part.piece + PiecesOf(part)});
   }
   return numbers;

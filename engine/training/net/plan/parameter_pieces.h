@@ -26,20 +26,19 @@ struct ParameterPieces {
 };
 
 // Without parts unless the shape measures.
-ParameterPieces CutIntoPieces(const GradientOrder& order, const ParameterSet& parameters,
-                              const RunShape& shape);
+ParameterPieces CutIntoPieces(const GradientOrder& order, const RunShape& shape);
 
 // The elements of a piece that is not a part's last.
 int64_t PieceElements(const RunShape& shape, DType dtype);
 
 // The ranges of parameters in a range of a bucket, each of one of its parts if it has parts.  What
 // is measured must cut no piece.
-std::vector<MeasuredPart> PartsIn(const GradientOrder& order, const ParameterSet& parameters,
-                                  const ParameterPieces& pieces, int bucket, ElementRange range);
+std::vector<MeasuredPart> PartsIn(const GradientOrder& order, const ParameterPieces& pieces,
+                                  int bucket, ElementRange range);
 
 // The numbers of the pieces that a range of a bucket has, which cuts none.
-std::vector<ElementRange> PiecesIn(const GradientOrder& order, const ParameterSet& parameters,
-                                   const ParameterPieces& pieces, int bucket, ElementRange range);
+std::vector<ElementRange> PiecesIn(const GradientOrder& order, const ParameterPieces& pieces,
+                                   int bucket, ElementRange range);
 
 // Where a part is measured and finds its parameter's norms, in `memory` of NormsBytes.
 ParameterNorms NormsOf(const ParameterPieces& pieces, const MeasuredPart& part, std::byte* memory);

@@ -372,8 +372,7 @@ class Program {
       Touch(step, t_.buckets[b].slots[s * slots.tiles(b) + tile], kRead | kWrite);
     }
     if (Sent(b)) Touch(step, t_.buckets[b].summed, summed);
-    for (const ParameterRange& part :
-         RangesIn(order_, in_.parameters, static_cast<int>(b), TileOf(b, tile))) {
+    for (const ParameterRange& part : RangesIn(order_, static_cast<int>(b), TileOf(b, tile))) {
       if (!Sent(b)) Touch(step, t_.gradients.parameters[part.parameter], kRead | kWrite);
       Touch(step, t_.parameters[part.parameter], kRead | kWrite);
       TouchTables(step, part.parameter);

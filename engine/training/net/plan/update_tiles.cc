@@ -6,7 +6,7 @@
 
 namespace gyre {
 
-void CutUpdates(const NetTrace& trace, const GradientOrder& order, const ParameterSet& parameters,
+void CutUpdates(const NetTrace& trace, const GradientOrder& order,
                 std::span<const TouchedTable> tables, const RunShape& shape,
                 OptimizerSlots& slots) {
   AccessTrace others = trace.trace;
@@ -26,8 +26,8 @@ void CutUpdates(const NetTrace& trace, const GradientOrder& order, const Paramet
     if (TableOf(tables, first) || slots.arrays(b) == 0 || bucket.elements == 0) continue;
     size_t bytes = RoundUp(order.buckets[b].bytes, kPlanAlignment);
     for (int g = order.buckets[b].first; g < order.buckets[b].last; ++g) {
-      const StateSpec& spec = parameters.all()[order.gradients[g].parameter].spec;
-      bytes += RoundUp(spec.size_bytes(), kPlanAlignment);
+      const auto count = static_cast<size_t>(order.gradients[g].count);
+      bytes += RoundUp(count * SizeOf(bucket.dtype), kPlanAlignment);
     }
     const size_t room = largest - std::min(largest, always + bytes);
     const size_t of_array = room / static_cast<size_t>(slots.arrays(b)) / kPlanAlignment;

@@ -331,15 +331,13 @@ absl::Status Net::ClearPadding(Stream& stream, int index, int step) const {
   const TraceState& at = plan_.trace.trace.states[plan_.trace.gradients.parameters[first]];
   if (at.arena == Arena::kCommunication && plan_.spec.shape.turn < 0) return absl::OkStatus();
   const Tensor whole = bucket(index, step);
-  const auto bytes = static_cast<int64_t>(SizeOf(whole.dtype));
   int64_t end = 0;
   for (int g = plan_.order.buckets[index].first; g < plan_.order.buckets[index].last; ++g) {
     const BucketedGradient& gradient = plan_.order.gradients[g];
     if (gradient.at > end) {
       RETURN_IF_ERROR(Fill(stream, 0, Slice(whole, end, gradient.at - end)));
     }
-    const int state = plan_.trace.gradients.parameters[gradient.parameter];
-    end = gradient.at + static_cast<int64_t>(plan_.trace.trace.states[state].bytes) / bytes;
+    end = gradient.at + gradient.count;
   }
   return absl::OkStatus();
 }
