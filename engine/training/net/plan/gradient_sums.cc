@@ -1,35 +1,40 @@
-#include "engine/training/net/plan/gradient_sums.h"
-
 #include <algorithm>
 #include <unordered_set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/training/net/plan/net_trace.h"
 
 namespace gyre {
 namespace {
 
 class Gradients {
  public:
-  Gradients(const NetSpec& net, const ParameterSet& parameters, const GradientOrder& order,
-            std::span<const BucketStorage> places, AccessTrace& trace)
-      : net_(net),
+  Gradients(const TraceInput& in, const ParameterSet& parameters, NetTrace& trace)
+      : net_(in.spec),
         parameters_(parameters),
-        order_(order),
-        places_(places),
-        users_(UsersOfParameters(net, parameters.all().size())),
-        trace_(trace) {}
+        order_(in.order),
+        users_(UsersOfParameters(in.spec, parameters.all().size())),
+        buckets_(trace.buckets),
+        trace_(trace.trace),
+        g_(trace.gradients) {}
 
-  GradientStates Run() {
+  void Run(const TraceInput& in) {
     g_.before.resize(net_.nodes.size());
     g_.after.resize(net_.nodes.size());
-    AddBuckets();
+    AddBuckets(in);
     g_.values.assign(net_.values.size(), -1);
     partials_.resize(net_.values.size());
     // Consumers first: a layer that passes a gradient through gives its input a view of it.
     for (int v = static_cast<int>(net_.values.size()) - 1; v >= 0; --v) AddOfValue(v);
     for (int n = 0; n < static_cast<int>(net_.nodes.size()); ++n) AddOfNode(n);
-    return std::move(g_);
+    for (size_t b = 0; b < order_.buckets.size(); ++b) {
+      const PlannedBucket& bucket = order_.buckets[b];
+      if (!in.sends(b) || !bucket.trains()) continue;
+      buckets_[b].summed =
+          trace_.Add({.name = absl::StrCat("summed gradients of bucket ", b),
+                      .bytes = static_cast<size_t>(bucket.elements) * SizeOf(bucket.dtype)});
+    }
   }
 
  private:
@@ -39,30 +44,32 @@ class Gradients {
     return accumulates() && AccumulateDType(order_.buckets[b].dtype) == order_.buckets[b].dtype;
   }
 
-  void AddBuckets() {
+  // A sum over ranks needs a bucket at one address, unless it is sent.  A sent bucket, or one
+  // rank's, is free once it is sent or applied.
+  void AddBuckets(const TraceInput& in) {
     g_.parameters.assign(parameters_.all().size(), -1);
     g_.means.assign(parameters_.all().size(), -1);
     for (size_t b = 0; b < order_.buckets.size(); ++b) {
+      const bool stays = net_.shape.ranks > 1 && !in.sends(b);
       for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
         const BucketedGradient& gradient = order_.gradients[g];
         const Parameter& parameter = parameters_.all()[gradient.parameter];
         TraceState state{.name = absl::StrCat("gradient of ", parameter.name()),
                          .bytes = parameter.spec.size_bytes(),
-                         .arena = places_[b].arena,
+                         .arena = stays ? Arena::kCommunication : Arena::kDevice,
                          .persistent = KeepsMean(b),
                          .contiguous_group = static_cast<int>(b)};
-        if (places_[b].view_of >= 0) {
+        if (buckets_[b].sum_of_batches >= 0) {
           state.contiguous_group = -1;
-          state.view_of = places_[b].view_of;
+          state.view_of = buckets_[b].sum_of_batches;
           state.view_offset = static_cast<size_t>(gradient.at) * SizeOf(order_.buckets[b].dtype);
         }
         g_.parameters[gradient.parameter] = trace_.Add(std::move(state));
         if (!accumulates()) continue;
-        const size_t elements = parameter.spec.size_bytes() / SizeOf(order_.buckets[b].dtype);
         g_.means[gradient.parameter] =
             KeepsMean(b) ? g_.parameters[gradient.parameter]
                          : trace_.Add({.name = absl::StrCat("mean gradient of ", parameter.name()),
-                                       .bytes = elements * sizeof(float),
+                                       .bytes = static_cast<size_t>(gradient.count) * sizeof(float),
                                        .persistent = true});
       }
     }
@@ -218,22 +225,20 @@ class Gradients {
   const NetSpec& net_;
   const ParameterSet& parameters_;
   const GradientOrder& order_;
-  const std::span<const BucketStorage> places_;
   const std::vector<ParameterUsers> users_;
+  std::vector<NetTrace::TracedBucket>& buckets_;
   AccessTrace& trace_;
   std::vector<std::vector<int>> partials_;  // by value, if it has several sources
   // Outputs' gradients that inputs share, and the states that contain them.  If several nodes read
   // such a state, none works on it in place.
   std::unordered_set<int> passed_, read_on_;
-  GradientStates g_;
+  GradientStates& g_;
 };
 
 }  // namespace
 
-GradientStates AddGradients(const NetSpec& net, const ParameterSet& parameters,
-                            const GradientOrder& order, std::span<const BucketStorage> places,
-                            AccessTrace& trace) {
-  return Gradients(net, parameters, order, places, trace).Run();
+void AddGradients(const TraceInput& input, const ParameterSet& parameters, NetTrace& trace) {
+  Gradients(input, parameters, trace).Run(input);
 }
 
 }  // namespace gyre

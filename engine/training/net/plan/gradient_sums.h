@@ -2,12 +2,10 @@
 // nodes that read a value, those that use a parameter, or the batches of a step.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
-#include "engine/training/net/plan/gradient_order.h"
-#include "memory/trace/access_trace.h"
+#include "engine/runtime/dtype.h"
 
 namespace gyre {
 
@@ -35,15 +33,5 @@ struct GradientStates {
   // By node: sums of its outputs' gradients before its backward, of its parameters' after it.
   std::vector<std::vector<GradientSum>> before, after;
 };
-
-struct BucketStorage {
-  Arena arena = Arena::kDevice;
-  int view_of = -1;  // the state of which gradients are views; -1: they are contiguous
-};
-
-// Adds the states of a training net's gradients to `trace`.  `places` is by bucket.
-GradientStates AddGradients(const NetSpec& net, const ParameterSet& parameters,
-                            const GradientOrder& order, std::span<const BucketStorage> places,
-                            AccessTrace& trace);
 
 }  // namespace gyre

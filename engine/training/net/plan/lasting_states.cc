@@ -9,8 +9,12 @@ namespace {
 
 class LastingStates {
  public:
-  LastingStates(const TraceInput& in, NetTrace& trace)
-      : in_(in), net_(in.net), carried_(CarriedStates(in.net)), t_(trace) {}
+  LastingStates(const TraceInput& in, const ParameterSet& parameters, NetTrace& trace)
+      : in_(in),
+        parameters_(parameters),
+        net_(in.spec),
+        carried_(CarriedStates(in.spec)),
+        t_(trace) {}
 
   void Run() {
     AddPersistent();
@@ -24,11 +28,11 @@ class LastingStates {
   int AddState(TraceState state) { return t_.trace.Add(std::move(state)); }
 
   void AddPersistent() {
-    t_.parameters.resize(in_.parameters.all().size());
+    t_.parameters.resize(parameters_.all().size());
     // Parameters come first, as no layer writes them and ranks can share one copy (Net).
     for (const StateKind kind : {StateKind::kParameter, StateKind::kBuffer}) {
       for (size_t i = 0; i < t_.parameters.size(); ++i) {
-        const Parameter& p = in_.parameters.all()[i];
+        const Parameter& p = parameters_.all()[i];
         if (p.spec.kind != kind) continue;
         t_.parameters[i] =
             AddState({.name = p.name(), .bytes = p.spec.size_bytes(), .persistent = true});
@@ -106,7 +110,7 @@ class LastingStates {
   void AddTables() {
     const int ranks = net_.shape.ranks;
     for (const TouchedTable& table : in_.tables) {
-      const std::string name = in_.parameters.all()[table.parameter].name();
+      const std::string name = parameters_.all()[table.parameter].name();
       const auto state = [&](const char* what, int64_t elements, DType dtype) {
         return AddState({.name = absl::StrCat(what, " of ", name),
                          .bytes = static_cast<size_t>(elements) * SizeOf(dtype),
@@ -161,6 +165,7 @@ class LastingStates {
   }
 
   const TraceInput& in_;
+  const ParameterSet& parameters_;
   const NetSpec& net_;
   const std::vector<CarriedState> carried_;
   NetTrace& t_;
@@ -168,8 +173,8 @@ class LastingStates {
 
 }  // namespace
 
-void AddLastingStates(const TraceInput& input, NetTrace& trace) {
-  LastingStates(input, trace).Run();
+void AddLastingStates(const TraceInput& input, const ParameterSet& parameters, NetTrace& trace) {
+  LastingStates(input, parameters, trace).Run();
 }
 
 }  // namespace gyre

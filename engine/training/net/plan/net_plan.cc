@@ -18,19 +18,6 @@ std::vector<CarriedHome> HomesOf(const NetSpec& net) {
   return homes;
 }
 
-NetTrace TraceOf(const NetPlan& plan, const ParameterSet& parameters, bool updates = true) {
-  return TraceNet({.net = plan.spec,
-                   .parameters = parameters,
-                   .slots = plan.slots,
-                   .homes = plan.homes,
-                   .order = plan.order,
-                   .pieces = plan.pieces,
-                   .tables = plan.tables,
-                   .feed = plan.feed,
-                   .sent = plan.sent,
-                   .updates = updates});
-}
-
 }  // namespace
 
 absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOptions& options,
@@ -50,7 +37,7 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
     plan.slots = options.whole->slots;
     plan.homes = options.whole->homes;
     plan.feed = options.feed;
-    plan.trace = TraceOf(plan, parameters);
+    plan.trace = TraceNet(plan, parameters);
     ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
     return plan;
   }
@@ -63,10 +50,10 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   }
   plan.homes = options.homes.empty() && plan.spec.train ? HomesOf(plan.spec) : options.homes;
   plan.feed = options.feed;
-  plan.trace = TraceOf(plan, parameters);
+  plan.trace = TraceNet(plan, parameters);
   if (plan.spec.train && options.cut_updates) {
-    CutUpdates(plan.trace, plan.order, plan.tables, plan.spec.shape, plan.slots);
-    plan.trace = TraceOf(plan, parameters);
+    CutUpdates(plan.trace, plan);
+    plan.trace = TraceNet(plan, parameters);
   }
   ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
   return plan;
@@ -76,7 +63,7 @@ absl::StatusOr<NetPlan> PagedPlan(const NetPlan& plan, const ParameterSet& param
                                   std::vector<int64_t> sent) {
   NetPlan paged = plan;
   paged.sent = std::move(sent);
-  paged.trace = TraceOf(paged, parameters);
+  paged.trace = TraceNet(paged, parameters);
   ASSIGN_OR_RETURN(paged.memory, PlanMemory(paged.trace.trace, ~size_t{0}));
   return paged;
 }
@@ -94,7 +81,8 @@ std::vector<int64_t> CanBeSent(const NetPlan& plan) {
 NetPlan AccumulatingPlan(const NetPlan& plan, const ParameterSet& parameters) {
   GYRE_CHECK(plan.spec.train && plan.spec.shape.accumulate > 1);
   NetPlan other = plan;
-  other.trace = TraceOf(other, parameters, /*updates=*/false);
+  other.updates = false;
+  other.trace = TraceNet(other, parameters);
   return other;
 }
 

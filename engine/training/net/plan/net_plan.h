@@ -12,18 +12,7 @@
 
 namespace gyre {
 
-struct NetPlan {
-  NetSpec spec;
-  Feed feed;
-  std::vector<TouchedTable> tables;  // of a training net
-  GradientOrder order;
-  ParameterPieces pieces;
-  OptimizerSlots slots;
-  std::vector<CarriedHome> homes;
-  // By bucket of a training net: its elements if it is sent, else 0.  Empty unless several ranks
-  // page.  A sent bucket leaves the device arena, and returns summed or as new parameters.  Other
-  // buckets stay in the communication arena.
-  std::vector<int64_t> sent;
+struct NetPlan : TraceInput {
   NetTrace trace;
   MemoryPlan memory;
   std::optional<PagingPlan> paging;  // none if the device can hold all of it at once

@@ -9,19 +9,8 @@ namespace {
 
 class IterationStates {
  public:
-  IterationStates(const TraceInput& in, NetTrace& trace)
-      : in_(in), net_(in.net), order_(in.order), carried_(CarriedStates(in.net)), t_(trace) {}
-
-  void Run() {
-    AddLastingStates(in_, t_);
-    AddValues();
-    AddGradientStates();
-    AddRecomputed();
-    AddNodeStates();
-  }
-
- private:
-  int AddState(TraceState state) { return t_.trace.Add(std::move(state)); }
+  IterationStates(const NetSpec& net, NetTrace& trace)
+      : net_(net), carried_(CarriedStates(net)), t_(trace) {}
 
   void AddValues() {
     const int first = static_cast<int>(t_.trace.states.size());
@@ -35,38 +24,6 @@ class IterationStates {
                                     .view_offset = value.memory_offset,
                                     .may_narrow = rounds && MayNarrow(value.dtype)}));
     }
-  }
-
-  bool Sent(size_t b) const { return !in_.sent.empty() && in_.sent[b] > 0; }
-
-  // A sum over ranks needs a bucket at one address, unless it is sent.  A sent bucket, or one
-  // rank's, is free once it is sent or applied.
-  void AddGradientStates() {
-    std::vector<BucketStorage> places;
-    for (size_t b = 0; b < order_.buckets.size(); ++b) {
-      const bool stays = net_.shape.ranks > 1 && !Sent(b);
-      places.push_back({.arena = stays ? Arena::kCommunication : Arena::kDevice,
-                        .view_of = t_.buckets[b].sum_of_batches});
-    }
-    t_.gradients = AddGradients(net_, in_.parameters, order_, places, t_.trace);
-    for (size_t b = 0; b < order_.buckets.size(); ++b) {
-      if (!Sent(b) || !order_.buckets[b].trains()) continue;
-      const size_t bytes =
-          static_cast<size_t>(order_.buckets[b].elements) * SizeOf(order_.buckets[b].dtype);
-      t_.buckets[b].summed =
-          AddState({.name = absl::StrCat("summed gradients of bucket ", b), .bytes = bytes});
-    }
-  }
-
-  bool MayNarrow(DType dtype) const {
-    return dtype == DType::kF32 && net_.train && net_.shape.page_activations != DType::kF32;
-  }
-
-  // A state smaller than the layer's input is a statistic of it.  Carried rows are the next
-  // batch's.  Opaque bytes may be no numbers.
-  bool IsSavedActivation(const NetNode& node, const StateSpec& spec) const {
-    const bool own = spec.kind == StateKind::kSaved && spec.carried_to < 0 && spec.bytes == 0;
-    return own && spec.size_bytes() >= net_.values[node.inputs[0]].bytes();
   }
 
   void AddRecomputed() {
@@ -113,6 +70,20 @@ class IterationStates {
     }
   }
 
+ private:
+  int AddState(TraceState state) { return t_.trace.Add(std::move(state)); }
+
+  bool MayNarrow(DType dtype) const {
+    return dtype == DType::kF32 && net_.train && net_.shape.page_activations != DType::kF32;
+  }
+
+  // A state smaller than the layer's input is a statistic of it.  Carried rows are the next
+  // batch's.  Opaque bytes may be no numbers.
+  bool IsSavedActivation(const NetNode& node, const StateSpec& spec) const {
+    const bool own = spec.kind == StateKind::kSaved && spec.carried_to < 0 && spec.bytes == 0;
+    return own && spec.size_bytes() >= net_.values[node.inputs[0]].bytes();
+  }
+
   int LaterStateOf(const NetNode& node, size_t s, int forward) {
     switch (node.spec.states[s].kind) {
       case StateKind::kScratch:
@@ -148,18 +119,21 @@ class IterationStates {
     return -1;
   }
 
-  const TraceInput& in_;
   const NetSpec& net_;
-  const GradientOrder& order_;
   const std::vector<CarriedState> carried_;
   NetTrace& t_;
 };
 
 }  // namespace
 
-NetTrace TraceNet(const TraceInput& input) {
+NetTrace TraceNet(const TraceInput& input, const ParameterSet& parameters) {
   NetTrace trace;
-  IterationStates(input, trace).Run();
+  AddLastingStates(input, parameters, trace);
+  IterationStates states(input.spec, trace);
+  states.AddValues();
+  AddGradients(input, parameters, trace);
+  states.AddRecomputed();
+  states.AddNodeStates();
   AddProgram(input, trace);
   return trace;
 }

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/training/net/infer/net_spec.h"
+#include "engine/training/net/plan/gradient_order.h"
 #include "engine/training/net/plan/gradient_sums.h"
 #include "engine/training/net/plan/instruction.h"
 #include "engine/training/net/plan/optimizer_slots.h"
@@ -81,26 +81,33 @@ struct NetTrace {
   std::vector<TracedBucket> buckets;
 };
 
+// From which a trace follows.
 struct TraceInput {
-  const NetSpec& net;
-  const ParameterSet& parameters;
-  const OptimizerSlots& slots;           // of the training net
-  std::span<const CarriedHome> homes;    // likewise
-  const GradientOrder& order;            // empty for a net that does not train
-  const ParameterPieces& pieces;         // likewise
-  std::span<const TouchedTable> tables;  // likewise
-  const Feed& feed;
-  std::span<const int64_t> sent = {};  // as NetPlan's; empty unless several ranks page
-  bool updates = true;                 // false: the iteration only accumulates
+  NetSpec spec;
+  Feed feed;
+  std::vector<TouchedTable> tables;  // of a training net, as order and pieces
+  GradientOrder order;
+  ParameterPieces pieces;
+  OptimizerSlots slots;  // the training net's, as homes
+  std::vector<CarriedHome> homes;
+  // By bucket of a training net: its elements if it is sent, else 0.  Empty unless several ranks
+  // page.  A sent bucket leaves the device arena, and returns summed or as new parameters.  Other
+  // buckets stay in the communication arena.
+  std::vector<int64_t> sent;
+  bool updates = true;  // false: the iteration only accumulates
+
+  bool sends(size_t bucket) const { return !sent.empty() && sent[bucket] > 0; }
 };
 
 // The states that nets of a run share come first.  They depend only on `parameters`, `slots`,
 // `homes` and the run's shape, so all nets agree on their offsets.
-NetTrace TraceNet(const TraceInput& input);
+NetTrace TraceNet(const TraceInput& input, const ParameterSet& parameters);
 // Its beginning.  Adds the states that outlive an iteration, or are used outside of its steps:
 // parameters, optimizer slots, gradients over batches, carried rows, batches ahead, tables' states
 // and the step's block.  AddGradients adds the only other persistent ones.
-void AddLastingStates(const TraceInput& input, NetTrace& trace);
+void AddLastingStates(const TraceInput& input, const ParameterSet& parameters, NetTrace& trace);
+// The states of a training net's gradients.
+void AddGradients(const TraceInput& input, const ParameterSet& parameters, NetTrace& trace);
 // Its end.  Adds the steps, and what they do, to a trace that has all states.
 void AddProgram(const TraceInput& input, NetTrace& trace);
 
@@ -110,7 +117,6 @@ void AddProgram(const TraceInput& input, NetTrace& trace);
 // as its update visits all rows.  A tile is of whole pieces of parameters.  Precondition: the trace
 // is of a training net of one rank, with uncut updates.
 inline constexpr int kMostTiles = 32;
-void CutUpdates(const NetTrace& trace, const GradientOrder& order,
-                std::span<const TouchedTable> tables, const RunShape& shape, OptimizerSlots& slots);
+void CutUpdates(const NetTrace& trace, TraceInput& input);
 
 }  // namespace gyre

@@ -20,12 +20,12 @@ class Program {
  public:
   Program(const TraceInput& in, NetTrace& trace)
       : in_(in),
-        net_(in.net),
+        net_(in.spec),
         order_(in.order),
-        runs_(!in.net.train || in.net.shape.works()),
-        updates_(in.net.train && in.updates),
+        runs_(!in.spec.train || in.spec.shape.works()),
+        updates_(in.spec.train && in.updates),
         pages_(!in.sent.empty()),
-        carried_(CarriedStates(in.net)),
+        carried_(CarriedStates(in.spec)),
         t_(trace) {}
 
   void Run() {

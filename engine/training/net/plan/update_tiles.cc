@@ -6,9 +6,9 @@
 
 namespace gyre {
 
-void CutUpdates(const NetTrace& trace, const GradientOrder& order,
-                std::span<const TouchedTable> tables, const RunShape& shape,
-                OptimizerSlots& slots) {
+void CutUpdates(const NetTrace& trace, TraceInput& input) {
+  const GradientOrder& order = input.order;
+  OptimizerSlots& slots = input.slots;
   AccessTrace others = trace.trace;
   for (size_t step = 0; step < trace.program.size(); ++step) {
     const InstructionKind kind = trace.program[step].kind;
@@ -23,7 +23,7 @@ void CutUpdates(const NetTrace& trace, const GradientOrder& order,
   for (size_t b = 0; b < slots.buckets.size(); ++b) {
     OptimizerSlots::SlotBucket& bucket = slots.buckets[b];
     const int first = order.gradients[order.buckets[b].first].parameter;
-    if (TableOf(tables, first) || slots.arrays(b) == 0 || bucket.elements == 0) continue;
+    if (TableOf(input.tables, first) || slots.arrays(b) == 0 || bucket.elements == 0) continue;
     size_t bytes = RoundUp(order.buckets[b].bytes, kPlanAlignment);
     for (int g = order.buckets[b].first; g < order.buckets[b].last; ++g) {
       const auto count = static_cast<size_t>(order.gradients[g].count);
@@ -33,8 +33,8 @@ void CutUpdates(const NetTrace& trace, const GradientOrder& order,
     const size_t of_array = room / static_cast<size_t>(slots.arrays(b)) / kPlanAlignment;
     const size_t least = CeilDiv(slots.bytes(b), kMostTiles * kPlanAlignment);
     size_t pages = std::max(of_array, least);
-    if (shape.measures()) {
-      const auto piece = static_cast<size_t>(PieceElements(shape, bucket.dtype));
+    if (input.spec.shape.measures()) {
+      const auto piece = static_cast<size_t>(PieceElements(input.spec.shape, bucket.dtype));
       pages = RoundUp(pages, CeilDiv(piece * SizeOf(slots.dtype(b)), kPlanAlignment));
     }
     bucket.tile_elements = std::min(
