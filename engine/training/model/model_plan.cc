@@ -19,8 +19,8 @@ namespace {
 constexpr size_t kPlannedBytes = size_t{64} << 20;
 
 // Before anything is prepared for a batch that the memory cannot hold.
-absl::Status CheckInputsFit(const Parsed<NetConfig>& net, const ModelOptions& options,
-                            int64_t global_batch, int ranks) {
+absl::Status CheckInputsFit(const Parsed<NetConfig>& net, const ModelOptions& options, int ranks) {
+  const int64_t global_batch = options.shape.global;
   const auto samples = static_cast<double>(ShareOf(global_batch, 0, ranks).count);
   for (const InputConfig& input : net.message->input()) {
     const bool label = input.type() == InputConfig::LABEL;
@@ -42,97 +42,64 @@ absl::Status CheckInputsFit(const Parsed<NetConfig>& net, const ModelOptions& op
 class NetsPlanner {
  public:
   // `first` was planned before, or is null.
-  NetsPlanner(const Parsed<NetConfig>& net, ModelPlan& plan, bool recompute,
-              const NetPlan* first = nullptr)
-      : net_(net),
-        plan_(plan),
-        recompute_(recompute),
-        first_(first ? std::make_unique<NetPlan>(*first) : nullptr) {}
+  NetsPlanner(const Parsed<NetConfig>& net, ModelPlan& plan, const NetPlan* first = nullptr)
+      : net_(net), plan_(plan), first_(first ? std::make_unique<NetPlan>(*first) : nullptr) {}
 
   // turn: of players, or -1.
   absl::StatusOr<std::unique_ptr<NetPlan>> Plan(bool train, int64_t global_batch, int turn = -1) {
-    const RunShape& run = plan_.options.shape;
+    ModelOptions options = plan_.options;
+    options.train = train;
+    options.shape.global = global_batch;
+    options.shape.turn = turn;
+    const RunShape& run = options.shape;
     const int ranks = train ? run.workers() : run.ranks;
-    RETURN_IF_ERROR(CheckInputsFit(net_, plan_.options, global_batch, ranks));
+    RETURN_IF_ERROR(CheckInputsFit(net_, options, ranks));
     const int64_t largest = ShareOf(global_batch, 0, ranks).count;
     const int64_t smallest = ShareOf(global_batch, ranks - 1, ranks).count;
     // Of a rank that runs none the first one's.
     const int64_t own = ShareOf(global_batch, run.rank < ranks ? run.rank : 0, ranks).count;
-    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> plan, PlanShare(train, global_batch, largest, turn));
+    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> plan, PlanShare(options, largest));
     if (first_ == nullptr) first_ = std::make_unique<NetPlan>(*plan);
     if (smallest == largest) return plan;
-    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> other,
-                     PlanShare(train, global_batch, smallest, turn));
+    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> other, PlanShare(options, smallest));
     return own == largest ? std::move(plan) : std::move(other);
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<NetPlan>> PlanShare(bool train, int64_t global, int64_t local,
-                                                     int turn) {
-    const ModelOptions& options = plan_.options;
-    RunShape shape = options.shape;
-    shape.local = local;
-    shape.global = global;
-    shape.turn = turn;
-    ASSIGN_OR_RETURN(
-        NetPlan plan,
-        PlanNet(net_,
-                {.infer = {.train = train,
-                           .recompute = recompute_,
-                           .shape = shape,
-                           .primitives = options.primitives,
-                           .same_parameters_as = first_ ? &first_->spec : nullptr},
-                 .slots = train || !first_ ? OptimizerSlots{options.slots} : first_->slots,
-                 .homes = first_ ? first_->homes : std::vector<CarriedHome>(),
-                 .bucket_bytes = options.bucket_bytes,
-                 .fit_buckets = options.fit_buckets,
-                 .can_send_rows = options.can_send_rows,
-                 .cut_updates = options.pages.planner != PlannerKind::kNone && shape.ranks == 1,
-                 .whole = turn >= 0 ? first_.get() : nullptr,
-                 .feed = options.feed},
-                plan_.parameters));
+  absl::StatusOr<std::unique_ptr<NetPlan>> PlanShare(ModelOptions options, int64_t local) {
+    options.shape.local = local;
+    ASSIGN_OR_RETURN(NetPlan plan, PlanNet(net_, options, first_.get(), plan_.parameters));
     return std::make_unique<NetPlan>(std::move(plan));
   }
 
   const Parsed<NetConfig>& net_;
   ModelPlan& plan_;
-  const bool recompute_;
   std::unique_ptr<NetPlan> first_;
 };
-
-// Of each turn, or of the only one.
-template <typename Use>
-void ForEachTurn(const ModelPlan& plan, const Use& use) {
-  if (plan.train && plan.turns.empty()) use(plan);
-  for (const TrainingNets& nets : plan.turns) use(nets);
-}
 
 // Those that run, training nets first.  With `paged`, as they are where they page.
 std::vector<NetPlan*> NetsOf(const ModelPlan& plan, bool paged = false) {
   std::vector<NetPlan*> nets;
-  ForEachTurn(plan, [&](const TrainingNets& of) {
+  for (int turn = 0; plan.train && turn < std::max<int>(plan.turns.size(), 1); ++turn) {
+    const TrainingNets& of = plan.nets_of(turn);
     nets.push_back(paged && of.paged ? of.paged.get() : of.train.get());
     const auto& accumulating = paged && of.paged ? of.paged_accumulating : of.accumulating;
     if (accumulating) nets.push_back(accumulating.get());
-  });
+  }
   for (const auto& test : plan.test) nets.push_back(test.get());
   return nets;
 }
 
-size_t Most(const ModelPlan& plan, size_t (NetPlan::*bytes)() const) {
+size_t Most(const ModelPlan& plan, size_t (NetPlan::*bytes)() const, bool paged = false) {
   size_t most = 0;
-  for (const NetPlan* const net : NetsOf(plan)) most = std::max(most, (net->*bytes)());
+  for (const NetPlan* const net : NetsOf(plan, paged)) most = std::max(most, (net->*bytes)());
   return most;
 }
 
 // Of the same memory, whatever is planned: where nets page, or as they are.
 size_t ReservedBytes(const ModelPlan& plan, bool paged) {
-  size_t communication = 0;
-  ForEachTurn(plan, [&](const TrainingNets& nets) {
-    const NetPlan& net = paged && nets.paged ? *nets.paged : *nets.train;
-    communication = std::max(communication, net.memory.communication_bytes);
-  });
-  return communication + plan.allreduce_bytes() + plan.server_bytes(paged).device;
+  return Most(plan, &NetPlan::communication_bytes, paged) + plan.allreduce_bytes() +
+         plan.server_bytes(paged).device;
 }
 
 // An error of too little memory, with what is reserved of it and what would make that less.
@@ -214,11 +181,10 @@ absl::Status CheckSequences(const Parsed<NetConfig>& net, const NetPlan& test) {
 }
 
 // All but how the nets page.
-absl::StatusOr<ModelPlan> PlanNets(const Parsed<NetConfig>& net, const ModelOptions& options,
-                                   bool recompute) {
+absl::StatusOr<ModelPlan> PlanNets(const Parsed<NetConfig>& net, const ModelOptions& options) {
   ModelPlan plan;
   plan.options = options;
-  NetsPlanner planner(net, plan, recompute);
+  NetsPlanner planner(net, plan);
   if (options.train) {
     ASSIGN_OR_RETURN(plan.train, planner.Plan(true, options.shape.global));
     plan.options.shape = plan.train->spec.shape;
@@ -251,10 +217,12 @@ absl::StatusOr<ModelPlan> PlanNets(const Parsed<NetConfig>& net, const ModelOpti
 
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options) {
   if (options.train && !options.recompute) {
-    ASSIGN_OR_RETURN(ModelPlan plan, PlanNets(net, options, /*recompute=*/false));
+    ASSIGN_OR_RETURN(ModelPlan plan, PlanNets(net, options));
     if (plan.resident_bytes <= options.capacity_bytes) return plan;
   }
-  ASSIGN_OR_RETURN(ModelPlan plan, PlanNets(net, options, /*recompute=*/true));
+  ModelOptions recomputing = options;
+  recomputing.recompute = true;
+  ASSIGN_OR_RETURN(ModelPlan plan, PlanNets(net, recomputing));
   if (plan.resident_bytes <= options.capacity_bytes) return plan;
   const NetPlan* const largest = LargestNet(plan);
   if (options.pages.planner == PlannerKind::kNone) {
@@ -288,7 +256,7 @@ absl::Status AddTest(const Parsed<NetConfig>& net, int64_t batch, ModelPlan& pla
         "the device's memory cannot hold the net at once, so all batches are of %d samples",
         plan.test.front()->spec.shape.global));
   }
-  NetsPlanner planner(net, plan, /*recompute=*/false, plan.test.front().get());
+  NetsPlanner planner(net, plan, plan.test.front().get());
   ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> test, planner.Plan(/*train=*/false, batch));
   RETURN_IF_ERROR(CheckCapacity(test->trace.trace, test->memory, plan.options.capacity_bytes, 0));
   plan.test.push_back(std::move(test));
@@ -414,12 +382,6 @@ absl::Status ModelPlan::OpenPages() {
 // Nets that have any there agree on where.
 size_t ModelPlan::disk_home_bytes() const { return Most(*this, &NetPlan::disk_home_bytes); }
 
-size_t ModelPlan::communication_bytes() const {
-  size_t bytes = 0;
-  ForEachTurn(*this, [&](const TrainingNets& nets) {
-    bytes = std::max(bytes, nets.train->memory.communication_bytes);
-  });
-  return bytes;
-}
+size_t ModelPlan::communication_bytes() const { return Most(*this, &NetPlan::communication_bytes); }
 
 }  // namespace gyre

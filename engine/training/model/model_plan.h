@@ -18,35 +18,6 @@ inline PlannerKind PlannerOn(DeviceKind device, PlannerKind planner = PlannerKin
   return device == DeviceKind::kCpu ? PlannerKind::kNone : planner;
 }
 
-// How nets larger than the device's memory page.
-struct PagingOptions {
-  PlannerKind planner = PlannerKind::kAuto;  // kNone: such a net is an error
-  size_t host_bytes = ~size_t{0};            // of a rank's pages; further pages are in a file
-  std::string folder = {};                   // of that file
-  int threads = 1;                           // for updates on the host
-};
-
-struct ModelOptions {
-  bool train = true;                    // false: only testing nets
-  RunShape shape;                       // PlanModel computes `local`
-  int64_t test_batch = 0;               // over all ranks; at most test_samples, if there are any
-  int64_t test_samples = 0;             // 0: no testing nets
-  std::vector<std::string> slots = {};  // the optimizer's, by name
-  size_t bucket_bytes = 1 << 20;
-  bool fit_buckets = false;  // bucket_bytes is the worthwhile size (FitBuckets), else the largest
-  // The allreduce has halves (AlgorithmProperties), which send the touched rows of tables.
-  bool can_send_rows = false;
-  // Cheap outputs are computed again for backward.  False: only where the nets do not fit
-  // otherwise.
-  bool recompute = true;
-  Feed feed = {};
-  size_t capacity_bytes = ~size_t{0};
-  PagingOptions pages = {.planner = PlannerKind::kNone};
-  PagingCosts paging = {};
-  std::string device_allreduce = {};       // algorithm in device memory; "": none
-  const Primitives* primitives = nullptr;  // outlives the model
-};
-
 // What a step's iterations run.
 struct TrainingNets {
   std::unique_ptr<NetPlan> train;  // null if options.train is false

@@ -20,38 +20,41 @@ std::vector<CarriedHome> HomesOf(const NetSpec& net) {
 
 }  // namespace
 
-absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOptions& options,
-                                ParameterSet& parameters) {
+absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const ModelOptions& options,
+                                const NetPlan* first, ParameterSet& parameters) {
+  const bool whole = options.shape.turn < 0;
   NetPlan plan;
-  ASSIGN_OR_RETURN(plan.spec, InferNet(config, options.infer, parameters));
-  if (plan.spec.train) {
+  ASSIGN_OR_RETURN(plan.spec, InferNet(config,
+                                       {.train = options.train,
+                                        .recompute = options.recompute,
+                                        .shape = options.shape,
+                                        .primitives = options.primitives,
+                                        .same_parameters_as = first ? &first->spec : nullptr},
+                                       parameters));
+  plan.feed = options.feed;
+  if (options.train) {
     ASSIGN_OR_RETURN(plan.tables,
                      TouchedTables(config, plan.spec, parameters, options.can_send_rows,
-                                   /*has_slots=*/options.slots.kinds() > 0));
-    plan.order = options.whole ? OrderOfTurn(plan.spec, parameters, options.whole->order)
-                               : OrderGradients(plan.spec, parameters, plan.tables,
-                                                options.bucket_bytes, options.fit_buckets);
+                                   /*has_slots=*/!options.slots.empty()));
+    plan.order = whole ? OrderGradients(plan.spec, parameters, plan.tables, options.bucket_bytes,
+                                        options.fit_buckets)
+                       : OrderOfTurn(plan.spec, parameters, first->order);
     plan.pieces = CutIntoPieces(plan.order, plan.spec.shape);
+    plan.homes = HomesOf(plan.spec);
   }
-  if (options.whole) {
-    plan.slots = options.whole->slots;
-    plan.homes = options.whole->homes;
-    plan.feed = options.feed;
-    plan.trace = TraceNet(plan, parameters);
-    ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
-    return plan;
-  }
-  plan.slots = options.slots;
+  plan.slots.names = options.slots;
   for (const PlannedBucket& bucket : plan.order.buckets) {
     // The largest shard's, so that all ranks have one plan.
     plan.slots.buckets.push_back(
         {.elements = std::ranges::max(bucket.parts, {}, &ElementRange::count).count(),
          .dtype = bucket.dtype});
   }
-  plan.homes = options.homes.empty() && plan.spec.train ? HomesOf(plan.spec) : options.homes;
-  plan.feed = options.feed;
+  if (first) plan.homes = first->homes;
+  const bool own_slots = !first || (options.train && whole);
+  if (!own_slots) plan.slots = first->slots;
   plan.trace = TraceNet(plan, parameters);
-  if (plan.spec.train && options.cut_updates) {
+  if (options.train && own_slots && options.pages.planner != PlannerKind::kNone &&
+      options.shape.ranks == 1) {
     CutUpdates(plan.trace, plan);
     plan.trace = TraceNet(plan, parameters);
   }

@@ -18,29 +18,47 @@ struct NetPlan : TraceInput {
   std::optional<PagingPlan> paging;  // none if the device can hold all of it at once
 
   size_t device_bytes() const { return paging ? paging->device_bytes : memory.device_bytes; }
+  size_t communication_bytes() const { return memory.communication_bytes; }
   size_t page_bytes() const { return paging ? paging->page_bytes : 0; }
   size_t disk_bytes() const { return paging ? paging->disk_bytes : 0; }
   size_t disk_home_bytes() const { return paging ? paging->disk_home_bytes : 0; }
 };
 
-struct NetPlanOptions {
-  InferNetOptions infer;
-  OptimizerSlots slots;            // elements: empty for the training net, its own for others
-  std::vector<CarriedHome> homes;  // the run's first net's; empty for that net
+// How nets larger than the device's memory page.
+struct PagingOptions {
+  PlannerKind planner = PlannerKind::kAuto;  // kNone: such a net is an error
+  size_t host_bytes = ~size_t{0};            // of a rank's pages; further pages are in a file
+  std::string folder = {};                   // of that file
+  int threads = 1;                           // for updates on the host
+};
+
+struct ModelOptions {
+  bool train = true;                    // false: only testing nets
+  RunShape shape;                       // PlanModel computes `local`
+  int64_t test_batch = 0;               // over all ranks; at most test_samples, if there are any
+  int64_t test_samples = 0;             // 0: no testing nets
+  std::vector<std::string> slots = {};  // the optimizer's, by name
   size_t bucket_bytes = 1 << 20;
-  bool fit_buckets = false;
-  bool can_send_rows = false;  // see TouchedTables
-  bool cut_updates = false;    // one rank that may page: CutUpdates
-  // Of a turn (RunShape::players): the plan of the whole net, which no iteration runs, with the
-  // buckets and slots of all players.
-  const NetPlan* whole = nullptr;
-  Feed feed;
+  bool fit_buckets = false;  // bucket_bytes is the worthwhile size (FitBuckets), else the largest
+  // The allreduce has halves (AlgorithmProperties), which send the touched rows of tables.
+  bool can_send_rows = false;
+  // Cheap outputs are computed again for backward.  False: only where the nets do not fit
+  // otherwise.
+  bool recompute = true;
+  Feed feed = {};
+  size_t capacity_bytes = ~size_t{0};
+  PagingOptions pages = {.planner = PlannerKind::kNone};
+  PagingCosts paging = {};
+  std::string device_allreduce = {};       // algorithm in device memory; "": none
+  const Primitives* primitives = nullptr;  // outlives the model
 };
 
 // Plans for unbounded device memory, as the nets' shares are known once all nets are planned.
+// `first` is the run's first net, of all that trains in a run that does, or null for that net.  It
+// gives the others' parameters, homes and, to turns and testing nets, slots.
 // Errors: those of InferNet and PlanMemory.
-absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOptions& options,
-                                ParameterSet& parameters);
+absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const ModelOptions& options,
+                                const NetPlan* first, ParameterSet& parameters);
 
 // The plan for nets that page, with `sent` as NetPlan's.  Errors: those of PlanMemory.
 absl::StatusOr<NetPlan> PagedPlan(const NetPlan& plan, const ParameterSet& parameters,
