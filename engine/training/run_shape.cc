@@ -73,14 +73,19 @@ RunShape::PlayerTurn RunShape::TurnAt(int64_t step) const {
   return turn;
 }
 
+bool RunShape::Player::Matches(absl::string_view pattern, absl::string_view layer) {
+  return absl::ConsumeSuffix(&pattern, "*") ? absl::StartsWith(layer, pattern) : layer == pattern;
+}
+
+bool RunShape::Player::trains(absl::string_view layer) const {
+  return std::ranges::any_of(
+      layers, [layer](absl::string_view pattern) { return Matches(pattern, layer); });
+}
+
 int RunShape::PlayerOf(absl::string_view layer) const {
-  const auto is = [layer](absl::string_view pattern) {
-    return absl::ConsumeSuffix(&pattern, "*") ? absl::StartsWith(layer, pattern) : layer == pattern;
-  };
-  for (size_t i = 0; i < players.size(); ++i) {
-    if (std::ranges::any_of(players[i].layers, is)) return static_cast<int>(i);
-  }
-  return -1;
+  const auto found =
+      std::ranges::find_if(players, [layer](const Player& player) { return player.trains(layer); });
+  return found == players.end() ? -1 : static_cast<int>(found - players.begin());
 }
 
 std::vector<ElementRange> RunShape::ShardsOf(int64_t elements, DType dtype) const {

@@ -68,6 +68,8 @@ struct RunShape {
     std::string name;
     std::vector<std::string> layers, losses;  // PlayerConfig
     int64_t steps = 1;
+    static bool Matches(absl::string_view pattern, absl::string_view layer);
+    bool trains(absl::string_view layer) const;
   };
   std::vector<Player> players = {};
   int turn = -1;  // the player whose net it is; -1: of all

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 
 namespace gyre {
 namespace {
@@ -21,10 +19,6 @@ const NetNode* NodeOf(const NetSpec& net, absl::string_view layer) {
   const auto found = std::ranges::find_if(
       net.nodes, [layer](const NetNode& node) { return node.config->name() == layer; });
   return found == net.nodes.end() ? nullptr : &*found;
-}
-
-bool Matches(absl::string_view pattern, absl::string_view layer) {
-  return absl::ConsumeSuffix(&pattern, "*") ? absl::StartsWith(layer, pattern) : layer == pattern;
 }
 
 absl::Status CheckModes(const RunShape& shape, const NetSpec& whole) {
@@ -60,7 +54,7 @@ absl::Status CheckPatterns(const Player& player, const NetSpec& whole) {
   }
   for (const std::string& pattern : player.layers) {
     const bool any = std::ranges::any_of(whole.nodes, [&](const NetNode& node) {
-      return node.trained() && Matches(pattern, node.config->name());
+      return node.trained() && Player::Matches(pattern, node.config->name());
     });
     if (!any) return Refused(player, "layers: \"", pattern, "\" is no layer that trains");
   }
@@ -86,9 +80,7 @@ absl::Status CheckPlayers(const Parsed<NetConfig>& net, const NetSpec& whole,
     if (own < 0) return refused("trains, and no player has it; name it in a player's layers");
     const Player& player = shape.players[own];
     for (const Player& other : shape.players) {
-      const bool also = std::ranges::any_of(
-          other.layers, [&](const std::string& pattern) { return Matches(pattern, layer); });
-      if (!also || &other == &player) continue;
+      if (!other.trains(layer) || &other == &player) continue;
       return refused("is of players \"", player.name, "\" and \"", other.name,
                      "\"; a layer trains in the turn of one");
     }
