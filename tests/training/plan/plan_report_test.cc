@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "engine/training/plan/largest_batch.h"
 #include "engine/training/plan/plan_summary.h"
+#include "engine/training/plan/planning.h"
 #include "models/schema/parse.h"
 
 namespace gyre {
