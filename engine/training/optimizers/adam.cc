@@ -48,8 +48,6 @@ class Adam : public Optimizer {
 
   std::vector<std::string> slot_names() const override { return {"first_moment", "second_moment"}; }
 
-  bool leaves_untouched(double) const override { return false; }
-
   void Prepare(uint64_t step, UpdateScalars& scalars) const override {
     scalars.decay[0] = beta1_;
     scalars.decay[1] = beta2_;

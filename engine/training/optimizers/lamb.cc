@@ -59,8 +59,6 @@ class Lamb : public Optimizer {
 
   std::vector<std::string> slot_names() const override { return {"first_moment", "second_moment"}; }
 
-  bool leaves_untouched(double) const override { return false; }
-
   bool scales_by_norms() const override { return true; }
 
   void Prepare(uint64_t step, UpdateScalars& scalars) const override {

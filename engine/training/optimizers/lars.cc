@@ -45,11 +45,7 @@ class Lars : public Optimizer {
 
   std::vector<std::string> slot_names() const override { return {"momentum"}; }
 
-  bool leaves_untouched(double) const override { return false; }
-
   bool scales_by_norms() const override { return true; }
-
-  void Prepare(uint64_t, UpdateScalars&) const override {}
 
   absl::Status Measure(Stream& stream, const UpdateScalars* update,
                        std::span<const ParameterViews> parameters) const override {

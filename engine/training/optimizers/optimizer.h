@@ -37,10 +37,10 @@ class Optimizer {
   virtual std::vector<std::string> slot_names() const = 0;  // "momentum"
   // Whether a gradient of zeros changes nothing, slots included, so that Update may get the named
   // rows of a table alone.  Averages do not count: they take all rows.
-  virtual bool leaves_untouched(double decay_multiplier) const = 0;
+  virtual bool leaves_untouched(double /*decay_multiplier*/) const { return false; }
   // Sets the scalars for the update of step `step`, from 0, if none before was skipped.
   // On the host, before the step.
-  virtual void Prepare(uint64_t step, UpdateScalars& scalars) const = 0;
+  virtual void Prepare(uint64_t /*step*/, UpdateScalars&) const {}
   // Whether a parameter's change depends on norms of the whole of it.  Then Measure comes before
   // Update, and all pieces of all parameters before the first Update of any part of them.
   virtual bool scales_by_norms() const { return false; }

@@ -53,8 +53,6 @@ class Sgd : public Optimizer {
     return momentum_ == 0 && weight_decay_ * decay_multiplier == 0;
   }
 
-  void Prepare(uint64_t, UpdateScalars&) const override {}
-
   absl::Status Update(Stream& stream, const UpdateScalars* update,
                       std::span<const ParameterViews> parameters) const override {
     if (parameters.empty()) return absl::OkStatus();
