@@ -122,28 +122,26 @@ std::string DescribeMemory(const NetPlan& plan) {
 }
 
 std::string DescribePaging(const ModelPlan& plan) {
-  const NetPlan& net = *plan.nets_of(0).train;
-  const PagingCosts& costs = plan.options.paging;
-  const std::string accumulating =
-      plan.nets_of(0).accumulating == nullptr
-          ? ""
-          : absl::StrCat("an iteration that only adds to the gradients:\n",
-                         DescribeTimes(plan.nets_of(0).accumulating->trace.trace,
-                                       *plan.nets_of(0).accumulating->paging, costs));
+  const TrainingNets& nets = plan.nets_of(0);
+  const auto times = [&plan](const NetPlan& net) {
+    return DescribeTimes(net.trace.trace, *net.paging, plan.options.paging);
+  };
   return absl::StrFormat(
       "the net takes %s MiB, more than the device's memory of %s MiB\n%s%s%s"
       "  (steps' times as their FLOPs suggest, not measured)\n",
       Mebibytes(plan.resident_bytes), Mebibytes(plan.options.capacity_bytes),
-      DescribePlaces(net.trace.trace, *net.paging),
-      DescribeTimes(net.trace.trace, *net.paging, costs), accumulating);
+      DescribePlaces(nets.train->trace.trace, *nets.train->paging), times(*nets.train),
+      nets.accumulating
+          ? "an iteration that only adds to the gradients:\n" + times(*nets.accumulating)
+          : "");
 }
 
 std::string DescribeCapacities(const ModelPlan& plan) {
-  const NetPlan& net = *plan.nets_of(0).train;
-  const double work = MeanOf(
-      WorkSeconds(net.trace.trace),
-      plan.nets_of(0).accumulating ? WorkSeconds(plan.nets_of(0).accumulating->trace.trace) : 0,
-      plan.nets_of(0).accumulating ? net.spec.shape.accumulate : 1);
+  const TrainingNets& nets = plan.nets_of(0);
+  const RunShape& shape = nets.train->spec.shape;
+  const NetPlan& other = nets.accumulating ? *nets.accumulating : *nets.train;
+  const double work = MeanOf(WorkSeconds(nets.train->trace.trace), WorkSeconds(other.trace.trace),
+                             shape.accumulate);
   const size_t resident = plan.resident_bytes, least = LeastCapacity(plan);
   std::string text = absl::StrFormat(
       "what less memory would cost, by FLOPs, not measured:\n%9s %10s %13s %11s %9s %10s %10s\n",
@@ -162,12 +160,11 @@ std::string DescribeCapacities(const ModelPlan& plan) {
                         "\n");
         return;
       }
-      expected =
-          ExpectIteration(paged->front(), plan.nets_of(0).accumulating ? &(*paged)[1] : nullptr,
-                          net.spec.shape.accumulate);
+      expected = ExpectIteration(paged->front(), nets.accumulating ? &(*paged)[1] : nullptr,
+                                 shape.accumulate);
     }
     const double seconds = expected.seconds;
-    const double samples = static_cast<double>(net.spec.shape.global);
+    const double samples = static_cast<double>(shape.global);
     absl::StrAppendFormat(&text, "%s%13.3f %11.1f %7.1f %% %10s %10s\n", head, 1e3 * seconds,
                           seconds > 0 ? samples / seconds : 0,
                           seconds > 0 ? 100 * work / seconds : 100,
@@ -184,25 +181,24 @@ std::string DescribeCapacities(const ModelPlan& plan) {
 std::string DrawPlan(const ModelPlan& plan, const std::string& net, bool page,
                      const std::string& below) {
   const PlanHistory history = HistoryOf(plan);
-  const double work = WorkSeconds(plan.nets_of(0).train->trace.trace);
-  const std::string title =
-      absl::StrFormat("%s, %s in %s: %.3f ms an iteration%s", net,
-                      Counted(plan.nets_of(0).train->spec.shape.local, "sample"),
-                      Size(plan.options.capacity_bytes), 1e3 * history.seconds,
-                      plan.nets_of(0).train->paging && history.seconds > 0
-                          ? absl::StrFormat(", %.1f %% of the throughput with all in memory",
-                                            100 * work / history.seconds)
-                          : "");
+  const NetPlan& train = *plan.nets_of(0).train;
+  const double work = WorkSeconds(train.trace.trace);
+  const std::string title = absl::StrFormat(
+      "%s, %s in %s: %.3f ms an iteration%s", net, Counted(train.spec.shape.local, "sample"),
+      Size(plan.options.capacity_bytes), 1e3 * history.seconds,
+      train.paging && history.seconds > 0
+          ? absl::StrFormat(", %.1f %% of the throughput with all in memory",
+                            100 * work / history.seconds)
+          : "");
   return page ? PlanPage(history, plan.options.capacity_bytes, title, below)
               : PlanPicture(history, plan.options.capacity_bytes, title);
 }
 
 ExpectedIteration ExpectIteration(const PagingPlan& updating, const PagingPlan* accumulating,
                                   int64_t accumulate) {
+  const PagingPlan& other = accumulating ? *accumulating : updating;
   const auto mean = [&](auto PagingPlan::*of) {
-    const auto update = static_cast<double>(updating.*of);
-    return accumulating ? MeanOf(update, static_cast<double>(accumulating->*of), accumulate)
-                        : update;
+    return MeanOf(static_cast<double>(updating.*of), static_cast<double>(other.*of), accumulate);
   };
   return {.fetched_bytes = mean(&PagingPlan::fetched_bytes),
           .written_bytes = mean(&PagingPlan::written_bytes),
@@ -212,10 +208,10 @@ ExpectedIteration ExpectIteration(const PagingPlan& updating, const PagingPlan* 
 }
 
 ExpectedIteration ExpectIteration(const ModelPlan& plan) {
-  return ExpectIteration(
-      *plan.nets_of(0).train->paging,
-      plan.nets_of(0).accumulating ? &*plan.nets_of(0).accumulating->paging : nullptr,
-      plan.options.shape.accumulate);
+  const TrainingNets& nets = plan.nets_of(0);
+  return ExpectIteration(*nets.train->paging,
+                         nets.accumulating ? &*nets.accumulating->paging : nullptr,
+                         plan.options.shape.accumulate);
 }
 
 std::string DescribeRun(const ExpectedIteration& expected, const PagedIterations& measured,
