@@ -6,7 +6,6 @@
 #include "distributed/parameter_server/row_kernels.h"
 #include "engine/training/net/infer/net_kernels.h"
 #include "engine/training/net/run/row_kernels.h"
-#include "engine/training/optimizers/gradient_norms.h"
 #include "engine/training/step/update_gate.h"
 
 namespace gyre {

@@ -1,6 +1,5 @@
-#include "engine/training/optimizers/gradient_norms.h"
-
 #include "engine/runtime/parallel/parallel.h"
+#include "engine/training/optimizers/optimizer.h"
 
 namespace gyre {
 namespace {

@@ -58,6 +58,12 @@ class Optimizer {
                               std::span<const ParameterViews> parameters) const = 0;
 };
 
+// For the log of norms: of each view the pieces' sums of squares of gradient *
+// update->gradient_scale, in double, if update->logs_norms, else zeros.  Enqueues on `stream`, as
+// Optimizer::Update.
+absl::Status MeasureGradients(Stream& stream, const UpdateScalars* update,
+                              std::span<const ParameterViews> parameters);
+
 // SGD with (Nesterov) momentum.  Source: Sutskever et al. 2013.
 //   m <- momentum * m + g;  v <- v - lr * (nesterov ? g + momentum * m : m)
 // Slots: "momentum", or none if momentum is 0.

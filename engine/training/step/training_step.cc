@@ -8,7 +8,6 @@
 #include "engine/runtime/timeline.h"
 #include "engine/training/net/infer/net_kernels.h"
 #include "engine/training/net/run/row_kernels.h"
-#include "engine/training/optimizers/gradient_norms.h"
 #include "engine/training/step/enter_steps.h"
 #include "engine/training/step/own_pieces.h"
 
