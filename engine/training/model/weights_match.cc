@@ -114,15 +114,12 @@ absl::StatusOr<std::vector<std::string>> Rename(const std::vector<std::string>& 
 
 std::string JsonOf(const std::vector<std::string>& names) {
   constexpr size_t kMost = 20;
-  nlohmann::json list = nlohmann::json::array();
-  for (const std::string& name : names) {
-    if (list.size() == kMost) {
-      list.push_back(absl::StrCat("... and ", names.size() - kMost, " more"));
-      break;
-    }
-    list.push_back(name);
+  std::vector<std::string> list = names;
+  if (list.size() > kMost) {
+    list.resize(kMost);
+    list.push_back(absl::StrCat("... and ", names.size() - kMost, " more"));
   }
-  return list.dump();
+  return nlohmann::json(list).dump();
 }
 
 // "fc1" of "fc1.weight".
