@@ -3,13 +3,9 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <mutex>
 #include <set>
-#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,20 +29,13 @@ void GiveBackFreeMemory() {
   malloc_trim(0);
 }
 
-// Whether no exponent is all ones.  In integers, and without an end at the first: vectors do it.
+// 0 times what is not finite is no number.  Without an end at the first: vectors do it.
 template <typename T>
 bool AllFinite(std::span<const T> values) {
-  using Bits = std::conditional_t<sizeof(T) == 8, uint64_t,
-                                  std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
-  const auto ones =
-      std::bit_cast<Bits>(static_cast<T>(std::numeric_limits<AccumulateType<T>>::infinity()));
-  const T* const value = values.data();
-  Bits found = 0;
-#pragma omp simd reduction(| : found)
-  for (size_t i = 0; i < values.size(); ++i) {
-    found |= (std::bit_cast<Bits>(value[i]) & ones) == ones ? ones : Bits{0};
-  }
-  return found == 0;
+  AccumulateType<T> zeros = 0;
+#pragma omp simd reduction(+ : zeros)
+  for (size_t i = 0; i < values.size(); ++i) zeros += static_cast<AccumulateType<T>>(values[i]) * 0;
+  return zeros == 0;
 }
 
 }  // namespace
