@@ -342,14 +342,12 @@ absl::Status Model::CopyState(Stream& stream, Buffer& copy) const {
   const std::span<const Parameter> all = plan_.parameters.all();
   const int rank = plan_.options.shape.rank;
   const bool sharded = plan_.options.shape.shard_optimizer;
-  const std::vector<ModelPlan::Slot> slots = plan_.saved_slots();
   const ModelPlan::CopyBytes parts = plan_.copy_bytes();
-  const size_t bytes = parts.values + parts.rows + parts.slots + parts.others;
-  if (copy.bytes() != bytes) {
+  if (const size_t bytes = parts.own + parts.others; copy.bytes() != bytes) {
     copy = Buffer();  // first, for there may not be room for both
     ASSIGN_OR_RETURN(copy, Buffer::Allocate(device_, MemoryKind::kPinnedHost, bytes));
   }
-  std::byte* to = copy.data();
+  std::byte *to = copy.data(), *const others = to + parts.own;
   for (size_t i = 0; rank == 0 && i < all.size(); ++i) {
     if (plan_.has_master(i)) continue;
     const Tensor from = any().parameter(i, plan_.parameters);
@@ -360,8 +358,7 @@ absl::Status Model::CopyState(Stream& stream, Buffer& copy) const {
     RETURN_IF_ERROR(stream.Copy(to, carried.rows.data, carried.rows.bytes()));
     to += RoundUp(carried.rows.bytes(), kCopyAlignBytes);
   }
-  std::byte* const others = to + parts.slots;
-  for (const ModelPlan::Slot& slot : slots) {
+  for (const ModelPlan::Slot& slot : plan_.saved_slots()) {
     const bool own = slot.writer == rank;
     if (!own && !sharded) continue;
     RETURN_IF_ERROR(CopySlot(stream, slot.bucket, slot.kind, own ? to : others));

@@ -146,13 +146,6 @@ class Model {
   absl::Status PutInPlace(Stream& stream, int kind_beside_masters);
   // Starts a copy of a whole bucket's slot to `to`.  With a sharded optimizer waits for it.
   absl::Status CopySlot(Stream& stream, int bucket, int kind, std::byte* to) const;
-  // Reads a value in canonical form.  `storage` holds the copy of a value in device memory, or of a
-  // bucket's masters, which serves the next parameters too.  All ranks read in one order.
-  struct Storage {
-    std::vector<std::byte> bytes;
-    int bucket = -1;  // whose masters they are
-  };
-  absl::Status ReadValue(Stream& stream, size_t index, Storage& storage, HostTensors& value) const;
   absl::Status UnpackSlot(int bucket, std::span<std::byte> whole, absl::string_view suffix,
                           HostTensors& to) const;
 

@@ -75,8 +75,8 @@ struct ModelPlan : TrainingNets {
   // The copy of this rank's part of a checkpoint.  Each tensor starts at a cache line.
   static constexpr size_t kCopyAlignBytes = 64;
   struct CopyBytes {
-    size_t values = 0, rows = 0, slots = 0;  // that this rank writes; carried rows
-    size_t others = 0;                       // buffer for any slot that another rank writes
+    size_t own = 0;     // values, carried rows and slots that this rank writes
+    size_t others = 0;  // buffer for any slot that another rank writes
   };
   CopyBytes copy_bytes() const;
   // Host memory for a checkpoint: the copy, and the tensors unpacked from it.

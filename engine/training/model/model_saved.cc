@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/data/files/atomic_file.h"
@@ -68,16 +69,16 @@ ModelPlan::CopyBytes ModelPlan::copy_bytes() const {
   CopyBytes copy;
   for (size_t i = 0; shape.rank == 0 && i < parameters.all().size(); ++i) {
     if (has_master(i)) continue;  // which is a slot
-    copy.values += RoundUp(parameters.all()[i].spec.size_bytes(), kCopyAlignBytes);
+    copy.own += RoundUp(parameters.all()[i].spec.size_bytes(), kCopyAlignBytes);
   }
   for (const CarriedState& carried : CarriedStates(train->spec)) {
     const StateSpec& rows = train->spec.nodes[carried.node].spec.states[carried.to];
-    copy.rows += static_cast<size_t>(train->trace.homes_apart ? shape.accumulate : 1) *
-                 RoundUp(rows.size_bytes(), kCopyAlignBytes);
+    copy.own += static_cast<size_t>(train->trace.homes_apart ? shape.accumulate : 1) *
+                RoundUp(rows.size_bytes(), kCopyAlignBytes);
   }
   for (const Slot& slot : saved_slots()) {
     const size_t bytes = RoundUp(slot.bytes, kCopyAlignBytes);
-    if (slot.writer == shape.rank) copy.slots += bytes;
+    if (slot.writer == shape.rank) copy.own += bytes;
     // There is a place for any of the others', again and again.
     if (slot.writer != shape.rank && shape.shard_optimizer) {
       copy.others = std::max(copy.others, bytes);
@@ -88,7 +89,7 @@ ModelPlan::CopyBytes ModelPlan::copy_bytes() const {
 
 size_t ModelPlan::checkpoint_bytes() const {
   const CopyBytes copy = copy_bytes();
-  size_t bytes = copy.values + copy.rows + copy.slots + copy.others;
+  size_t bytes = copy.own + copy.others;
   for (size_t i = 0; options.shape.rank == 0 && i < parameters.all().size(); ++i) {
     const Parameter& parameter = parameters.all()[i];
     bytes += UnpackedBytes(parameter);
@@ -140,36 +141,6 @@ absl::Status CheckCarried(const ModelPlan& plan, const TensorFiles& carried) {
   return absl::OkStatus();
 }
 
-absl::Status Model::ReadValue(Stream& stream, size_t index, Storage& storage,
-                              HostTensors& value) const {
-  const Parameter& parameter = plan_.parameters.all()[index];
-  if (!plan_.has_master(index)) {
-    const Tensor from = any().parameter(static_cast<int>(index), plan_.parameters);
-    RETURN_IF_ERROR(stream.Synchronize());
-    if (device_.kind() == DeviceKind::kCpu) {
-      return UnpackValue(parameter, {static_cast<std::byte*>(from.data), from.bytes()}, value);
-    }
-    storage.bucket = -1;
-    storage.bytes.resize(from.bytes());
-    RETURN_IF_ERROR(stream.Copy(storage.bytes.data(), from.data, from.bytes()));
-    RETURN_IF_ERROR(stream.Synchronize());
-    return UnpackValue(parameter, std::span(storage.bytes), value);
-  }
-  const GradientOrder& order = plan_.train->order;
-  const BucketedGradient& gradient = GradientOf(order, static_cast<int>(index));
-  if (storage.bucket != gradient.bucket) {
-    storage.bucket = gradient.bucket;
-    storage.bytes.resize(static_cast<size_t>(order.buckets[storage.bucket].elements) *
-                         sizeof(float));
-    RETURN_IF_ERROR(
-        CopySlot(stream, storage.bucket, plan_.train->slots.kinds(), storage.bytes.data()));
-    RETURN_IF_ERROR(stream.Synchronize());
-  }
-  const size_t at = static_cast<size_t>(gradient.at) * sizeof(float);
-  return UnpackParameter(parameter, std::span(storage.bytes).subspan(at, MasterBytes(parameter)),
-                         "", value);
-}
-
 absl::Status Model::EachValue(Stream& stream,
                               const std::function<void(const NamedTensor&)>& use) const {
   RETURN_IF_ERROR(BringHome(stream));
@@ -177,10 +148,33 @@ absl::Status Model::EachValue(Stream& stream,
   // By name in files; those of pieces, in order.
   std::multimap<std::string, size_t> parameter_of;
   for (size_t i = 0; i < all.size(); ++i) parameter_of.emplace(CanonicalName(all[i], ""), i);
-  Storage storage;
+  std::vector<std::byte> copy;  // of a value in device memory, or of a bucket's masters
+  int bucket = -1;              // whose masters they are
   for (const auto& [name, index] : parameter_of) {
     HostTensors value;
-    RETURN_IF_ERROR(ReadValue(stream, index, storage, value));
+    if (plan_.has_master(index)) {
+      const GradientOrder& order = plan_.train->order;
+      const BucketedGradient& gradient = GradientOf(order, static_cast<int>(index));
+      if (std::exchange(bucket, gradient.bucket) != gradient.bucket) {
+        copy.resize(static_cast<size_t>(order.buckets[bucket].elements) * sizeof(float));
+        RETURN_IF_ERROR(CopySlot(stream, bucket, plan_.train->slots.kinds(), copy.data()));
+        RETURN_IF_ERROR(stream.Synchronize());
+      }
+      const size_t at = static_cast<size_t>(gradient.at) * sizeof(float);
+      RETURN_IF_ERROR(UnpackParameter(
+          all[index], std::span(copy).subspan(at, MasterBytes(all[index])), "", value));
+    } else {
+      const Tensor from = any().parameter(static_cast<int>(index), plan_.parameters);
+      std::span<std::byte> stored(static_cast<std::byte*>(from.data), from.bytes());
+      if (device_.kind() != DeviceKind::kCpu) {
+        bucket = -1;
+        copy.resize(from.bytes());
+        RETURN_IF_ERROR(stream.Copy(copy.data(), from.data, copy.size()));
+        stored = copy;
+      }
+      RETURN_IF_ERROR(stream.Synchronize());
+      RETURN_IF_ERROR(UnpackValue(all[index], stored, value));
+    }
     use(value.tensors.front());
   }
   return absl::OkStatus();
