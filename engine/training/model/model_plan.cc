@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "engine/data/batches/sample_order.h"
 #include "engine/runtime/math.h"
-#include "engine/training/model/players.h"
 #include "memory/planner/paging_schedule.h"
 #include "memory/resident/memory_plan.h"
 
@@ -117,14 +116,6 @@ absl::Status WithReserved(const absl::Status& lacking, const ModelPlan& plan) {
   return absl::Status(lacking.code(), absl::StrCat(lacking.message(), text));
 }
 
-// One arena serves all nets beside the gradients' one, so the largest net says what would do.
-const NetPlan* LargestNet(const ModelPlan& plan) {
-  const std::vector<NetPlan*> nets = NetsOf(plan);
-  const auto largest = std::ranges::max_element(
-      nets, {}, [](const NetPlan* net) { return net->memory.device_bytes; });
-  return largest == nets.end() ? nullptr : *largest;
-}
-
 // Whether the host has nothing to do within an iteration but with pages.
 bool OneGraph(const ModelPlan& plan) { return plan.options.shape.ranks == 1; }
 
@@ -207,9 +198,7 @@ absl::StatusOr<ModelPlan> PlanNets(const Parsed<NetConfig>& net, const ModelOpti
       ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, rest));
     }
   }
-  const NetPlan* const largest = LargestNet(plan);
-  plan.resident_bytes =
-      (largest ? largest->memory.device_bytes : 0) + ReservedBytes(plan, /*paged=*/false);
+  plan.resident_bytes = plan.device_bytes() + ReservedBytes(plan, /*paged=*/false);
   return plan;
 }
 
@@ -224,9 +213,11 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
   recomputing.recompute = true;
   ASSIGN_OR_RETURN(ModelPlan plan, PlanNets(net, recomputing));
   if (plan.resident_bytes <= options.capacity_bytes) return plan;
-  const NetPlan* const largest = LargestNet(plan);
   if (options.pages.planner == PlannerKind::kNone) {
-    return WithReserved(CheckCapacity(largest->trace.trace, largest->memory, options.capacity_bytes,
+    // One arena serves all nets beside the gradients' one, so the largest net says what would do.
+    const std::vector<NetPlan*> nets = NetsOf(plan);
+    const NetPlan& largest = **std::ranges::max_element(nets, {}, &NetPlan::device_bytes);
+    return WithReserved(CheckCapacity(largest.trace.trace, largest.memory, options.capacity_bytes,
                                       ReservedBytes(plan, /*paged=*/false)),
                         plan);
   }

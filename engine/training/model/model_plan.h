@@ -85,6 +85,16 @@ struct ModelPlan : TrainingNets {
   std::string Fingerprint() const;
 };
 
+// Whether nets can train in turn (RunShape::players).
+// `whole` is of all layers, and `turns` of the players', in order.
+// Errors: InvalidArgument, naming player or layer, for
+//   a loss that is none, or a pattern of layers that no trained layer has
+//   a trained layer of no player or of two, or on which none of its player's losses depends
+//   a parameter that layers of two players share
+//   a parameter server, a dynamic loss scale, trainable_from, or carried rows
+absl::Status CheckPlayers(const Parsed<NetConfig>& net, const NetSpec& whole,
+                          std::span<const TrainingNets> turns);
+
 // Plans all nets, to page if they do not fit and can.  Allocates no device memory.  The parsed net
 // must outlive the plan.  Errors: those of PlanNet, InvalidArgument if there is nothing to train,
 // and ResourceExhausted naming the least capacity, or an input whose batch exceeds the capacity.

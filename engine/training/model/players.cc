@@ -1,9 +1,8 @@
-#include "engine/training/model/players.h"
-
 #include <algorithm>
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "engine/training/model/model_plan.h"
 
 namespace gyre {
 namespace {
