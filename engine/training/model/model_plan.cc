@@ -145,7 +145,7 @@ absl::Status PlanOtherTraining(const ModelPlan& plan, TrainingNets& nets) {
 // A batch of another size has rows of its own, so that one that is smaller ends the test alone.
 absl::Status CheckWholeBatches(const Parsed<NetConfig>& net, const ModelPlan& plan) {
   const int64_t samples = plan.options.test_samples, batch = plan.options.test_batch;
-  const std::vector<CarriedState> carried = CarriedStates(plan.test.front()->spec);
+  const std::vector<CarriedState>& carried = plan.test.front()->spec.carried;
   if (carried.empty() || samples % batch == 0) return absl::OkStatus();
   int64_t divisor = batch;
   while (samples % divisor != 0) --divisor;

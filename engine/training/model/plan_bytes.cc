@@ -102,7 +102,13 @@ std::string ModelPlan::Fingerprint() const {
       if (!table.sent_by_rows) continue;
       absl::StrAppend(&text, "rows of ", parameters.all()[table.parameter].name(), "\n");
     }
-    text += DescribeCarried(train->spec);
+    for (const CarriedState& carried : train->spec.carried) {
+      const StateSpec& state = train->spec.nodes[carried.node].spec.states[carried.to];
+      const int64_t samples = options.shape.global * options.shape.accumulate;
+      absl::StrAppend(&text, "carried ", NameOf(train->spec, carried), " ",
+                      std::string(DTypeName(state.dtype)), " ",
+                      state.shape.With(state.batch_axis, samples).ToString(), "\n");
+    }
   }
   return text;
 }

@@ -35,9 +35,9 @@ absl::Status CheckModes(const RunShape& shape, const NetSpec& whole) {
     return Refused(first, "parameters train from step ", shape.trainable_from.back(),
                    " on (trainable_from), or in turns; leave one out");
   }
-  if (const auto carried = CarriedStates(whole); !carried.empty()) {
+  if (!whole.carried.empty()) {
     return Refused(first, "rows are carried from step to step, as those of \"",
-                   NameOf(whole, carried.front()),
+                   NameOf(whole, whole.carried.front()),
                    "\" are, in nets without players; leave players out");
   }
   return absl::OkStatus();

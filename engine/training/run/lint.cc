@@ -135,7 +135,7 @@ class Linter {
   void CheckOrder(const NetPlan& plan) {
     if (trainer_.message->data().order() == DataConfig::CONTIGUOUS) return;
     const LayerConfig* warned = nullptr;
-    for (const CarriedState& carried : CarriedStates(plan.spec)) {
+    for (const CarriedState& carried : plan.spec.carried) {
       const LayerConfig* layer = plan.spec.nodes[carried.node].config;
       if (layer != std::exchange(warned, layer)) {
         Warn(*layer,

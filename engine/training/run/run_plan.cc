@@ -159,9 +159,9 @@ absl::Status RunPlan::CheckServer(const ModelPlan& nets_of_phase) const {
   }
   if (shape.server->dedicated > 0) {
     const NetSpec& spec = nets_of_phase.train->spec;
-    if (const auto carried = CarriedStates(spec); !carried.empty()) {
+    if (!spec.carried.empty()) {
       return error("with servers no rows are carried from step to step, as those of \"",
-                   NameOf(spec, carried.front()), "\" are");
+                   NameOf(spec, spec.carried.front()), "\" are");
     }
     for (const auto& node : spec.nodes) {
       const auto is_summed = [](const StateSpec& state) {

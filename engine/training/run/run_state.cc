@@ -33,7 +33,7 @@ void RunState::Advance() {
 
 absl::Status RunState::FindStart(const ModelPlan& any, const PlanOfStep& plan_of) {
   if (any.options.shape.shard_optimizer) files_of_all_.push_back(kOptimizerFile);
-  has_carried_ = !CarriedStates(any.train->spec).empty();
+  has_carried_ = !any.train->spec.carried.empty();
   if (has_carried_ && communication_.size() > 1) files_of_all_.push_back(kCarriedFile);
   ASSIGN_OR_RETURN(start_, gyre::FindStart(config_, options_, plan_of, communication_, keeps()));
   step_ = start_.step;

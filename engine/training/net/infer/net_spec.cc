@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/runtime/check.h"
 
 namespace gyre {
 
@@ -29,20 +28,6 @@ int NetSpec::CountingLoss() const {
   };
   const auto found = std::ranges::find_if(nodes, counts);
   return found == nodes.end() ? -1 : static_cast<int>(found - nodes.begin());
-}
-
-std::vector<CarriedState> CarriedStates(const NetSpec& net) {
-  std::vector<CarriedState> carried;
-  for (int n = 0; n < static_cast<int>(net.nodes.size()); ++n) {
-    const std::vector<StateSpec>& states = net.nodes[n].spec.states;
-    for (int to = 0; to < static_cast<int>(states.size()); ++to) {
-      if (states[to].kind != StateKind::kCarried) continue;
-      const auto from = std::ranges::find(states, to, &StateSpec::carried_to);
-      GYRE_CHECK(from != states.end() && from->size_bytes() == states[to].size_bytes());
-      carried.push_back({n, static_cast<int>(from - states.begin()), to});
-    }
-  }
-  return carried;
 }
 
 std::string NameOf(const NetSpec& net, const CarriedState& carried) {

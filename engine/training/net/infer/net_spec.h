@@ -51,12 +51,19 @@ struct NetNode {
   }
 };
 
+// A state that a layer carries between batches.  After node `node` has finished a batch, state `to`
+// takes the value of state `from`.
+struct CarriedState {
+  int node, from, to;
+};
+
 struct NetSpec {
   bool train = true;
   RunShape shape;
   std::vector<NetValue> values;  // net inputs first, then node outputs in node order
   std::vector<NetNode> nodes;
-  int inputs = 0;  // number of net inputs
+  std::vector<CarriedState> carried = {};  // by node, then state `to`
+  int inputs = 0;                          // number of net inputs
   // Configs of conversions between precisions, which are nodes of the net's own.
   std::vector<std::shared_ptr<const LayerConfig>> conversions;
 
@@ -68,12 +75,6 @@ struct NetSpec {
   int CountingLoss() const;
 };
 
-// A state that a layer carries between batches.  After node `node` has finished a batch, state `to`
-// takes the value of state `from`.
-struct CarriedState {
-  int node, from, to;
-};
-std::vector<CarriedState> CarriedStates(const NetSpec& net);          // by node, then state `to`
 std::string NameOf(const NetSpec& net, const CarriedState& carried);  // LAYER.STATE
 
 // "conv2d", or "to F32" for a conversion.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "engine/runtime/check.h"
 #include "engine/runtime/random.h"
 #include "engine/training/net/infer/inference_passes.h"
 #include "layers/factory.h"
@@ -50,6 +51,7 @@ class Inference {
     }
     if (options_.train) RETURN_IF_ERROR(FindNeededGradients(config_, net_));
     RETURN_IF_ERROR(CheckOneCount());
+    FindCarried();
     ShareMemory(net_);
     if (options_.recompute) ChooseRecomputed(net_);
     return std::move(net_);
@@ -101,6 +103,18 @@ class Inference {
                          options_.shape.accumulate, first.config->name())));
     }
     return absl::OkStatus();
+  }
+
+  void FindCarried() {
+    for (int n = 0; n < static_cast<int>(net_.nodes.size()); ++n) {
+      const std::vector<StateSpec>& states = net_.nodes[n].spec.states;
+      for (int to = 0; to < static_cast<int>(states.size()); ++to) {
+        if (states[to].kind != StateKind::kCarried) continue;
+        const auto from = std::ranges::find(states, to, &StateSpec::carried_to);
+        GYRE_CHECK(from != states.end() && from->size_bytes() == states[to].size_bytes());
+        net_.carried.push_back({n, static_cast<int>(from - states.begin()), to});
+      }
+    }
   }
 
   DType PrecisionOf(const LayerConfig& layer) const {

@@ -12,7 +12,7 @@ enum class InstructionKind : uint8_t {
   kForward,
   kForwardAgain,  // its outputs, for backward
   kBackward,
-  kCarry,       // of: CarriedStates' index.  Its rows go on to the next batch.
+  kCarry,       // of: index into NetSpec::carried.  Its rows go on to the next batch.
   kSumTerms,    // of: NetTrace::gradient_sums' index
   kSeedLosses,  // the gradients of losses
 

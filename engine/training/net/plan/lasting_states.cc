@@ -10,11 +10,7 @@ namespace {
 class LastingStates {
  public:
   LastingStates(const TraceInput& in, const ParameterSet& parameters, NetTrace& trace)
-      : in_(in),
-        parameters_(parameters),
-        net_(in.spec),
-        carried_(CarriedStates(in.spec)),
-        t_(trace) {}
+      : in_(in), parameters_(parameters), net_(in.spec), t_(trace) {}
 
   void Run() {
     AddPersistent();
@@ -57,10 +53,7 @@ class LastingStates {
                     .bytes = static_cast<size_t>(elements) * SizeOf(dtype),
                     .persistent = true});
     }
-    for (const CarriedHome& home : in_.homes) {
-      t_.homes.push_back(
-          AddState({.name = home.name, .bytes = home.bytes, .persistent = true, .pinned = true}));
-    }
+    for (const TraceState& home : in_.homes) t_.homes.push_back(AddState(home));
     if (net_.shape.loss_scale.dynamic()) {
       t_.loss_scale = AddState({.name = "loss scale",
                                 .bytes = sizeof(LossScaleState),
@@ -74,10 +67,10 @@ class LastingStates {
   void AddCarried() {
     t_.homes_apart = net_.train && net_.shape.accumulate > 1;
     const bool at_home = net_.train && !t_.homes_apart;
-    for (size_t k = 0; k < carried_.size(); ++k) {
-      const StateSpec& spec = net_.nodes[carried_[k].node].spec.states[carried_[k].to];
+    for (size_t k = 0; k < net_.carried.size(); ++k) {
+      const StateSpec& spec = net_.nodes[net_.carried[k].node].spec.states[net_.carried[k].to];
       t_.carried.push_back(at_home ? t_.homes[k]
-                                   : AddState({.name = NameOf(net_, carried_[k]),
+                                   : AddState({.name = NameOf(net_, net_.carried[k]),
                                                .bytes = spec.size_bytes(),
                                                .persistent = true,
                                                .pinned = true}));
@@ -167,7 +160,6 @@ class LastingStates {
   const TraceInput& in_;
   const ParameterSet& parameters_;
   const NetSpec& net_;
-  const std::vector<CarriedState> carried_;
   NetTrace& t_;
 };
 

@@ -8,9 +8,9 @@ namespace gyre {
 
 namespace {
 
-std::vector<CarriedHome> HomesOf(const NetSpec& net) {
-  std::vector<CarriedHome> homes;
-  for (const CarriedState& carried : CarriedStates(net)) {
+std::vector<TraceState> HomesOf(const NetSpec& net) {
+  std::vector<TraceState> homes;
+  for (const CarriedState& carried : net.carried) {
     const StateSpec& state = net.nodes[carried.node].spec.states[carried.to];
     homes.push_back({.name = NameOf(net, carried) + " from step to step",
                      .bytes = static_cast<size_t>(net.shape.accumulate) * state.size_bytes()});
@@ -170,21 +170,9 @@ double BytesSent(const NetPlan& plan, const BytesOfSum& sum) {
   return sent;
 }
 
-std::string DescribeCarried(const NetSpec& net) {
-  std::string text;
-  for (const CarriedState& carried : CarriedStates(net)) {
-    const StateSpec& state = net.nodes[carried.node].spec.states[carried.to];
-    std::vector<int64_t> dims(state.shape.dims().begin(), state.shape.dims().end());
-    dims[static_cast<size_t>(state.batch_axis)] = net.shape.global * net.shape.accumulate;
-    absl::StrAppend(&text, "carried ", NameOf(net, carried), " ",
-                    std::string(DTypeName(state.dtype)), " ", Shape(dims).ToString(), "\n");
-  }
-  return text;
-}
-
 size_t CarriedBytes(const NetPlan& plan) {
   size_t bytes = 0;
-  for (const CarriedHome& home : plan.homes) bytes += home.bytes;
+  for (const TraceState& home : plan.homes) bytes += home.bytes;
   return bytes;
 }
 

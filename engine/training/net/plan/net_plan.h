@@ -93,9 +93,6 @@ using BytesOfSum = std::function<double(size_t bytes, DType dtype)>;
 // Bytes sent a step for gradients by the rank that sends most, or to a server by this rank.
 double BytesSent(const NetPlan& plan, const BytesOfSum& sum);
 
-// The states carried between steps, in a text that is the same on all ranks, or "".
-std::string DescribeCarried(const NetSpec& net);
-
 // Bytes of the carried states' homes.
 size_t CarriedBytes(const NetPlan& plan);
 

@@ -9,8 +9,7 @@ namespace {
 
 class IterationStates {
  public:
-  IterationStates(const NetSpec& net, NetTrace& trace)
-      : net_(net), carried_(CarriedStates(net)), t_(trace) {}
+  IterationStates(const NetSpec& net, NetTrace& trace) : net_(net), t_(trace) {}
 
   void AddValues() {
     const int first = static_cast<int>(t_.trace.states.size());
@@ -57,13 +56,14 @@ class IterationStates {
       for (size_t s = 0; s < node.spec.states.size(); ++s) {
         const bool metric = static_cast<int>(s) == node.spec.metric;
         const bool records = static_cast<int>(s) == node.spec.records;
-        const auto carried = std::ranges::find_if(carried_, [&](const CarriedState& c) {
+        const auto carried = std::ranges::find_if(net_.carried, [&](const CarriedState& c) {
           return c.node == self && c.to == static_cast<int>(s);
         });
-        forward.push_back(metric                      ? t_.metrics[self]
-                          : records                   ? t_.records[self]
-                          : carried != carried_.end() ? t_.carried[carried - carried_.begin()]
-                                                      : StateOf(node, s));
+        forward.push_back(metric    ? t_.metrics[self]
+                          : records ? t_.records[self]
+                          : carried != net_.carried.end()
+                              ? t_.carried[carried - net_.carried.begin()]
+                              : StateOf(node, s));
         backward.push_back(node.backward ? LaterStateOf(node, s, forward[s]) : forward[s]);
         again.push_back(node.recomputed ? LaterStateOf(node, s, forward[s]) : forward[s]);
       }
@@ -120,7 +120,6 @@ class IterationStates {
   }
 
   const NetSpec& net_;
-  const std::vector<CarriedState> carried_;
   NetTrace& t_;
 };
 

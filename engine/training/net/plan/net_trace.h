@@ -16,12 +16,6 @@
 
 namespace gyre {
 
-// Home of a training net's carried state, with this rank's rows for each batch of a step, in order.
-struct CarriedHome {
-  std::string name;
-  size_t bytes = 0;
-};
-
 // States of a TouchedTable, in use from its layer's backward to its update.
 //   kept    indices of a step's batches, I32
 //   first   scratch, an I32 a row of the table
@@ -53,7 +47,7 @@ struct NetTrace {
   std::vector<int> parameters;      // by parameter
   std::vector<int> homes;           // by home
   std::vector<TableStates> tables;  // by table
-  // By CarriedStates: the layers' state.  It is the home if a training step has one batch.  With
+  // By NetSpec::carried: the layers' state.  It is the home if a training step has one batch.  With
   // several, homes are apart, and a batch's rows are copied from and to them.
   std::vector<int> carried;
   bool homes_apart = false;
@@ -88,8 +82,9 @@ struct TraceInput {
   std::vector<TouchedTable> tables;  // of a training net, as order and pieces
   GradientOrder order;
   ParameterPieces pieces;
-  OptimizerSlots slots;  // the training net's, as homes
-  std::vector<CarriedHome> homes;
+  OptimizerSlots slots;  // the training net's
+  // Of the training net's carried states, with this rank's rows for each batch of a step, in order.
+  std::vector<TraceState> homes;
   // By bucket of a training net: its elements if it is sent, else 0.  Empty unless several ranks
   // page.  A sent bucket leaves the device arena, and returns summed or as new parameters.  Other
   // buckets stay in the communication arena.

@@ -25,7 +25,6 @@ class Program {
         runs_(!in.spec.train || in.spec.shape.works()),
         updates_(in.spec.train && in.updates),
         pages_(!in.sent.empty()),
-        carried_(CarriedStates(in.spec)),
         t_(trace) {}
 
   void Run() {
@@ -89,11 +88,11 @@ class Program {
   }
 
   void AddCarry(int n) {
-    for (size_t k = 0; k < carried_.size(); ++k) {
-      if (carried_[k].node != n) continue;
+    for (size_t k = 0; k < net_.carried.size(); ++k) {
+      if (net_.carried[k].node != n) continue;
       TraceStep& step = AddStep(absl::StrCat("carry on ", t_.trace.states[t_.carried[k]].name),
                                 InstructionKind::kCarry, k);
-      Read(step, t_.forward_states[n][carried_[k].from]);
+      Read(step, t_.forward_states[n][net_.carried[k].from]);
       Write(step, t_.carried[k]);
     }
   }
@@ -392,8 +391,7 @@ class Program {
   const GradientOrder& order_;
   const bool runs_;  // not on a rank that only owns
   const bool updates_;
-  const bool pages_;  // and several ranks
-  const std::vector<CarriedState> carried_;
+  const bool pages_;                                 // and several ranks
   std::vector<std::vector<size_t>> awaited_before_;  // by node: buckets
   size_t ready_ = 0;                                 // buckets, the first ones
   std::deque<size_t> under_way_;                     // buckets

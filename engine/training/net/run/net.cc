@@ -11,8 +11,7 @@
 
 namespace gyre {
 
-Net::Net(const NetPlan& plan, const NetMemory& memory)
-    : plan_(plan), memory_(memory), carried_(CarriedStates(plan.spec)) {
+Net::Net(const NetPlan& plan, const NetMemory& memory) : plan_(plan), memory_(memory) {
   FindPositions();
   for (int position = 0; position < static_cast<int>(order_.size()); ++position) {
     bound_.push_back(BindLayer(position));
@@ -187,7 +186,7 @@ absl::Status Net::RunPhase(Stream& stream, const Instruction& instruction, int p
 // Later work of the iteration does not read the old rows.
 absl::Status Net::Carry(Stream& stream, int step) const {
   const int k = plan_.trace.program[step].of;
-  const auto& [n, from, to] = carried_[k];
+  const auto& [n, from, to] = plan_.spec.carried[k];
   const TimelineLabel label(plan_.spec.nodes[n].config->name(), "carry on");
   return stream.Copy(AddressOf(plan_.trace.carried[k]),
                      AddressOf(plan_.trace.forward_states[n][from], step),
@@ -204,7 +203,7 @@ absl::Status Net::KeepTouched(Stream& stream, int position) const {
 }
 
 std::byte* Net::Home(size_t carried, int64_t batch) const {
-  const auto& [n, from, to] = carried_[carried];
+  const auto& [n, from, to] = plan_.spec.carried[carried];
   const size_t bytes = plan_.spec.nodes[n].spec.states[to].size_bytes();
   return AddressOf(plan_.trace.homes_apart ? plan_.trace.homes[carried]
                                            : plan_.trace.carried[carried]) +
@@ -215,13 +214,13 @@ std::vector<Net::Carried> Net::CarriedBy(const NetPlan& plan, const Net* bound) 
   const RunShape& shape = plan.spec.shape;
   const int64_t batches = plan.trace.homes_apart ? shape.accumulate : 1;
   const int64_t own = ShareOf(shape.global, shape.rank, shape.ranks).first;
-  const std::vector<CarriedState> states = CarriedStates(plan.spec);
   std::vector<Carried> all;
-  for (size_t k = 0; k < states.size(); ++k) {
-    const StateSpec& state = plan.spec.nodes[states[k].node].spec.states[states[k].to];
+  for (size_t k = 0; k < plan.spec.carried.size(); ++k) {
+    const CarriedState& carried = plan.spec.carried[k];
+    const StateSpec& state = plan.spec.nodes[carried.node].spec.states[carried.to];
     for (int64_t batch = 0; batch < batches; ++batch) {
       std::byte* const home = bound != nullptr ? bound->Home(k, batch) : nullptr;
-      all.push_back({.name = NameOf(plan.spec, states[k]),
+      all.push_back({.name = NameOf(plan.spec, carried),
                      .rows = {home, state.shape, state.dtype},
                      .batch_axis = state.batch_axis,
                      .first = batch * shape.global + own,
@@ -237,8 +236,8 @@ absl::Status Net::ClearCarried(Stream& stream) const {
 }
 
 absl::Status Net::CopyCarried(Stream& stream, int64_t batch, bool home) const {
-  for (size_t k = 0; plan_.trace.homes_apart && k < carried_.size(); ++k) {
-    const auto& [n, from, to] = carried_[k];
+  for (size_t k = 0; plan_.trace.homes_apart && k < plan_.spec.carried.size(); ++k) {
+    const auto& [n, from, to] = plan_.spec.carried[k];
     void *const rows = AddressOf(plan_.trace.carried[k]), *const at_home = Home(k, batch);
     RETURN_IF_ERROR(stream.Copy(home ? at_home : rows, home ? rows : at_home,
                                 plan_.spec.nodes[n].spec.states[to].size_bytes()));

@@ -139,7 +139,6 @@ class Net {
   std::vector<int> order_;                       // steps by position
   std::vector<int> at_;                          // the first position by step, and their number
   std::vector<Bound> bound_;                     // by position; of layers' alone
-  const std::vector<CarriedState> carried_;
 };
 
 }  // namespace gyre
