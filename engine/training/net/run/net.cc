@@ -273,14 +273,18 @@ absl::Status Net::SeedLosses(Stream& stream, int step) const {
 absl::Status Net::SumTerms(Stream& stream, int step) const {
   const TimelineLabel label("sums of gradients");
   const GradientSum& sum = plan_.trace.gradient_sums[plan_.trace.program[step].of];
-  const size_t bytes = plan_.trace.trace.states[sum.total].bytes;
-  const Shape flat({static_cast<int64_t>(bytes / SizeOf(sum.dtype))});
   std::vector<Tensor> terms;
-  for (int term : sum.terms) terms.push_back({AddressOf(term, step), flat, sum.dtype});
-  const Tensor total = {AddressOf(sum.total, step), flat, sum.dtype};
+  for (int term : sum.terms) terms.push_back(Flat(term, sum.dtype, step));
+  const Tensor total = Flat(sum.total, sum.dtype, step);
   if (sum.mean < 0) return SumOf(stream, terms, total);
-  const Tensor mean = {AddressOf(sum.mean, step), flat, AccumulateDType(sum.dtype)};
+  const Tensor mean = Flat(sum.mean, AccumulateDType(sum.dtype), step);
   return AddToMean(stream, terms, batch_mean(), mean, sum.mean == sum.total ? Tensor{} : total);
+}
+
+Tensor Net::Flat(int state, DType dtype, int step) const {
+  if (state < 0) return {};
+  const size_t bytes = plan_.trace.trace.states[state].bytes;
+  return {AddressOf(state, step), Shape({static_cast<int64_t>(bytes / SizeOf(dtype))}), dtype};
 }
 
 Tensor Net::input(int index) const {
@@ -289,9 +293,7 @@ Tensor Net::input(int index) const {
 }
 
 Tensor Net::parameter(int index, const ParameterSet& set, int step) const {
-  const Parameter& parameter = set.all()[index];
-  return {AddressOf(plan_.trace.parameters[index], step), Shape({parameter.storage_elements()}),
-          parameter.spec.dtype};
+  return Flat(plan_.trace.parameters[index], set.all()[index].spec.dtype, step);
 }
 
 ElementRange Net::tile(int bucket, int index) const {
@@ -320,9 +322,9 @@ Tensor Net::summed(int index) const {
 }
 
 Tensor Net::summed(int index, int step) const {
-  if (!sent(index)) return bucket(index, step);
-  return {AddressOf(plan_.trace.buckets[index].summed, step),
-          Shape({plan_.order.buckets[index].elements}), plan_.order.buckets[index].dtype};
+  return sent(index)
+             ? Flat(plan_.trace.buckets[index].summed, plan_.order.buckets[index].dtype, step)
+             : bucket(index, step);
 }
 
 absl::Status Net::ClearPadding(Stream& stream, int index, int step) const {
@@ -343,23 +345,15 @@ absl::Status Net::ClearPadding(Stream& stream, int index, int step) const {
 
 Net::TableTensors Net::table(const TouchedTable& of) const {
   const TableStates& states = plan_.trace.tables[&of - plan_.tables.data()];
-  const auto flat = [&](int state, DType dtype) -> Tensor {
-    if (state < 0) return {};
-    const size_t bytes = plan_.trace.trace.states[state].bytes;
-    return {AddressOf(state), Shape({static_cast<int64_t>(bytes / SizeOf(dtype))}), dtype};
-  };
-  return {.kept = flat(states.kept, DType::kI32),
-          .first = flat(states.first, DType::kI32),
-          .rows = flat(states.rows, DType::kI32),
-          .names = flat(states.names, DType::kF64),
-          .values = flat(states.values, of.dtype)};
+  return {.kept = Flat(states.kept, DType::kI32),
+          .first = Flat(states.first, DType::kI32),
+          .rows = Flat(states.rows, DType::kI32),
+          .names = Flat(states.names, DType::kF64),
+          .values = Flat(states.values, of.dtype)};
 }
 
 Tensor Net::pixel_values(int input) const {
-  const int state = plan_.trace.pixel_values[input];
-  const DType dtype = plan_.spec.values[input].dtype;
-  const size_t values = plan_.trace.trace.states[state].bytes / SizeOf(dtype);
-  return {AddressOf(state), Shape({static_cast<int64_t>(values)}), dtype};
+  return Flat(plan_.trace.pixel_values[input], plan_.spec.values[input].dtype);
 }
 
 std::byte* Net::step() const { return AddressOf(plan_.trace.step); }
@@ -388,10 +382,7 @@ Tensor Net::records(int node) const {
   return {AddressOf(state), spec.states[spec.records].shape, DType::kF64};
 }
 
-Tensor Net::sums() const {
-  return {AddressOf(plan_.trace.sums), Shape({static_cast<int64_t>(plan_.order.buckets.size())}),
-          DType::kF64};
-}
+Tensor Net::sums() const { return Flat(plan_.trace.sums, DType::kF64); }
 
 BatchMean* Net::batch_mean() const {
   return reinterpret_cast<BatchMean*>(AddressOf(plan_.trace.batch_mean));
@@ -404,9 +395,7 @@ std::byte* Net::norms() const {
 }
 
 Tensor Net::whole_ahead(int lane) const {
-  const int state = plan_.trace.ahead[lane].whole;
-  return {AddressOf(state, NetTrace::kUploadStep),
-          Shape({static_cast<int64_t>(plan_.trace.trace.states[state].bytes)}), DType::kU8};
+  return Flat(plan_.trace.ahead[lane].whole, DType::kU8, NetTrace::kUploadStep);
 }
 
 Tensor Net::ahead(int lane, int input) const {

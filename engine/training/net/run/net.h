@@ -120,6 +120,8 @@ class Net {
   // A state's address at a step, or at a position of the plan's order.
   std::byte* AddressOf(int state, int step = kHome) const { return AtPosition(state, At(step)); }
   std::byte* AtPosition(int state, int position) const;
+  // All of a state at a step, or null for state -1.
+  Tensor Flat(int state, DType dtype, int step = kHome) const;
   // A node's tensors, with memory where the layer touches them.
   Bound BindLayer(int position) const;
   void CheckBuckets() const;
