@@ -1,11 +1,24 @@
 #include "engine/training/net/plan/gradient_order.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/runtime/math.h"
 #include "memory/resident/memory_plan.h"
 
 namespace gyre {
+namespace {
+
+void FindCompletion(std::span<const BucketedGradient> gradients, PlannedBucket& bucket) {
+  if (!bucket.trains()) return;
+  const auto order = [](const BucketedGradient& g) { return std::pair(g.node, -g.slice); };
+  const BucketedGradient last =
+      std::ranges::min(gradients.subspan(bucket.first, bucket.last - bucket.first), {}, order);
+  bucket.node = last.node;
+  bucket.slice = last.slice;
+}
+
+}  // namespace
 
 GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
                              std::span<const TouchedTable> tables, size_t bucket_bytes,
@@ -58,18 +71,11 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
       order.gradients[g].bucket = static_cast<int>(b);
       end = at + bytes[g];
     }
+    FindCompletion(order.gradients, bucket);
     bucket.elements = static_cast<int64_t>(end / element);
     bucket.parts = net.shape.ShardsOf(bucket.elements, bucket.dtype);
   }
   return order;
-}
-
-BucketedGradient Completing(const GradientOrder& order, size_t bucket) {
-  const PlannedBucket& of = order.buckets[bucket];
-  return *std::min_element(order.gradients.begin() + of.first, order.gradients.begin() + of.last,
-                           [](const BucketedGradient& a, const BucketedGradient& b) {
-                             return a.node != b.node ? a.node < b.node : a.slice > b.slice;
-                           });
 }
 
 GradientOrder OrderOfTurn(const NetSpec& turn, const ParameterSet& parameters,
@@ -91,6 +97,7 @@ GradientOrder OrderOfTurn(const NetSpec& turn, const ParameterSet& parameters,
     }
     bucket.first = first;
     bucket.last = static_cast<int>(order.gradients.size());
+    FindCompletion(order.gradients, bucket);
   }
   return order;
 }

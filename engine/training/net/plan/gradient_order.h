@@ -33,6 +33,8 @@ struct BucketedGradient {
 struct PlannedBucket : GradientBucket {
   bool trains() const { return first < last; }
   DType dtype = DType::kF32;
+  // The slice of a node's backward that completes it.  No node before reads its parameters.
+  int node = -1, slice = 0;
   int64_t elements = 0;                  // the padding between gradients included
   std::vector<ElementRange> parts = {};  // by rank: the shard that it updates
 };
@@ -43,9 +45,6 @@ struct GradientOrder {
   std::vector<BucketedGradient> gradients;
   std::vector<PlannedBucket> buckets;
 };
-// The gradient with which backward completes the bucket, which trains.  Its node is the first whose
-// forward reads a parameter of the bucket.
-BucketedGradient Completing(const GradientOrder& order, size_t bucket);
 // The gradient of a trained parameter.
 const BucketedGradient& GradientOf(const GradientOrder& order, int parameter);
 GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,

@@ -32,7 +32,7 @@ class Program {
     const bool awaits = !t_.on_arrival.empty() && (net_.shape.server || !pages_);
     awaited_before_.resize(net_.nodes.size());
     for (size_t b = order_.buckets.size(); b-- > 0 && awaits && net_.shape.takes(in_.updates);) {
-      if (Trains(b)) awaited_before_[Completing(order_, b).node].push_back(b);
+      if (Trains(b)) awaited_before_[order_.buckets[b].node].push_back(b);
     }
     if (!net_.train) t_.trace.of = "the test";
     AddUpload();
@@ -181,8 +181,8 @@ class Program {
       }
       for (; ready_ < order_.buckets.size(); ++ready_) {
         if (!Trains(ready_)) continue;
-        const BucketedGradient last = Completing(order_, ready_);
-        if (last.node < n || (last.node == n && last.slice > slice)) break;
+        const PlannedBucket& next = order_.buckets[ready_];
+        if (next.node < n || (next.node == n && next.slice > slice)) break;
         if (updates_) AddReady(ready_);
       }
     }
