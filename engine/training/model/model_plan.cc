@@ -123,14 +123,9 @@ size_t LargestStepOf(const NetPlan& net, PlannerKind planner) {
   return FindLargestStep(net.trace.trace, nullptr, planner).bytes;
 }
 
-std::unique_ptr<NetPlan> Accumulating(const NetPlan& train, const ParameterSet& parameters) {
-  if (train.spec.shape.accumulate == 1) return nullptr;
-  return std::make_unique<NetPlan>(AccumulatingPlan(train, parameters));
-}
-
 // What of the training net is another where iterations only accumulate, or nets page.
 absl::Status PlanOtherTraining(const ModelPlan& plan, TrainingNets& nets) {
-  nets.accumulating = Accumulating(*nets.train, plan.parameters);
+  nets.accumulating = AccumulatingPlan(*nets.train, plan.parameters);
   const bool pages = plan.options.pages.planner != PlannerKind::kNone;
   if (!pages || plan.options.shape.ranks == 1) return absl::OkStatus();
   // What is summed in device memory stays where that finds it.
@@ -138,7 +133,7 @@ absl::Status PlanOtherTraining(const ModelPlan& plan, TrainingNets& nets) {
   if (!plan.options.device_allreduce.empty()) sent.assign(sent.size(), 0);
   ASSIGN_OR_RETURN(NetPlan paged, PagedPlan(*nets.train, plan.parameters, std::move(sent)));
   nets.paged = std::make_unique<NetPlan>(std::move(paged));
-  nets.paged_accumulating = Accumulating(*nets.paged, plan.parameters);
+  nets.paged_accumulating = AccumulatingPlan(*nets.paged, plan.parameters);
   return absl::OkStatus();
 }
 

@@ -113,7 +113,6 @@ std::string ModelPlan::Fingerprint() const {
   return text;
 }
 
-}  // namespace gyre
 std::vector<PrecisionBytes> BytesInEachPrecision(const Parsed<NetConfig>& net,
                                                  const ModelOptions& options,
                                                  const BytesOfSum& sum) {
@@ -141,3 +140,4 @@ std::vector<PrecisionBytes> BytesInEachPrecision(const Parsed<NetConfig>& net,
   return all;
 }
 
+}  // namespace gyre

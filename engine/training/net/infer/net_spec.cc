@@ -41,15 +41,6 @@ std::string TypeOf(const NetSpec& net, const NetNode& node) {
   return absl::StrCat("to ", std::string(DTypeName(net.values[node.outputs[0]].dtype)));
 }
 
-bool IsRepeatable(const NetNode& node) {
-  return node.spec.slices == 1 && !node.recomputed &&
-         std::ranges::all_of(node.spec.states, [](const StateSpec& state) {
-           const bool made = state.kind == StateKind::kOutput || state.kind == StateKind::kSaved ||
-                             state.kind == StateKind::kScratch;
-           return made || (state.forward & kWrite) == 0;
-         });
-}
-
 bool ReadsInBackward(const NetNode& node, int value) {
   for (size_t k = 0; node.backward && k < node.inputs.size(); ++k) {
     if (node.inputs[k] == value && (node.spec.states[k].backward & kRead) != 0) return true;

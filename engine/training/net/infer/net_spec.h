@@ -80,10 +80,6 @@ std::string NameOf(const NetSpec& net, const CarriedState& carried);  // LAYER.S
 // "conv2d", or "to F32" for a conversion.
 std::string TypeOf(const NetSpec& net, const NetNode& node);
 
-// Whether forward may run again.  It then has one slice, and writes only outputs, saved states and
-// scratch.
-bool IsRepeatable(const NetNode& node);
-
 // Whether backward of the node reads `value`, one of its inputs.
 bool ReadsInBackward(const NetNode& node, int value);
 

@@ -8,6 +8,7 @@
 namespace gyre {
 namespace {
 
+// A sum is over the nodes that read a value, those that use a parameter, or the batches of a step.
 class Gradients {
  public:
   Gradients(const TraceInput& in, const ParameterSet& parameters, NetTrace& trace)

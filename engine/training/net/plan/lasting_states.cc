@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "engine/data/batches/batch.h"
 #include "engine/runtime/math.h"
 #include "engine/training/net/plan/net_trace.h"
@@ -38,7 +39,7 @@ class LastingStates {
     const std::optional<RunShape::Server>& server = net_.shape.server;
     for (size_t b = 0; b < in_.slots.buckets.size(); ++b) {
       const bool pinned = server && !server->in_host_memory;
-      t_.buckets.push_back({.slots = AddSlots(in_.slots, b, pinned, t_.trace)});
+      t_.buckets.push_back({.slots = AddSlots(b, pinned)});
     }
     for (size_t b = 0; net_.shape.accumulate > 1 && b < t_.buckets.size(); ++b) {
       const DType dtype = in_.slots.buckets[b].dtype;
@@ -60,6 +61,24 @@ class LastingStates {
                                 .persistent = true,
                                 .pinned = true});
     }
+  }
+
+  std::vector<int> AddSlots(size_t b, bool pinned) {
+    const OptimizerSlots& slots = in_.slots;
+    std::vector<int> states;
+    for (int array = 0; array < slots.arrays(b); ++array) {
+      const std::string what =
+          array < slots.kinds() ? absl::StrReplaceAll(slots.names[array], {{"_", " "}}) : "masters";
+      for (int tile = 0; tile < slots.tiles(b); ++tile) {
+        const auto elements = static_cast<size_t>(slots.tile(b, tile).count());
+        states.push_back(
+            AddState({.name = absl::StrCat(what, " of bucket ", b, slots.tile_name(b, tile)),
+                      .bytes = elements * SizeOf(slots.dtype(b)),
+                      .persistent = true,
+                      .pinned = pinned}));
+      }
+    }
+    return states;
   }
 
   // A testing net has its own, which last from batch to batch of a test.  If homes are apart, rows

@@ -13,7 +13,9 @@ std::vector<TraceState> HomesOf(const NetSpec& net) {
   for (const CarriedState& carried : net.carried) {
     const StateSpec& state = net.nodes[carried.node].spec.states[carried.to];
     homes.push_back({.name = NameOf(net, carried) + " from step to step",
-                     .bytes = static_cast<size_t>(net.shape.accumulate) * state.size_bytes()});
+                     .bytes = static_cast<size_t>(net.shape.accumulate) * state.size_bytes(),
+                     .persistent = true,
+                     .pinned = true});
   }
   return homes;
 }
@@ -81,11 +83,11 @@ std::vector<int64_t> CanBeSent(const NetPlan& plan) {
   return elements;
 }
 
-NetPlan AccumulatingPlan(const NetPlan& plan, const ParameterSet& parameters) {
-  GYRE_CHECK(plan.spec.train && plan.spec.shape.accumulate > 1);
-  NetPlan other = plan;
-  other.updates = false;
-  other.trace = TraceNet(other, parameters);
+std::unique_ptr<NetPlan> AccumulatingPlan(const NetPlan& plan, const ParameterSet& parameters) {
+  if (plan.spec.shape.accumulate == 1) return nullptr;
+  auto other = std::make_unique<NetPlan>(plan);
+  other->updates = false;
+  other->trace = TraceNet(*other, parameters);
   return other;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "engine/training/net/infer/shape_inference.h"
@@ -68,9 +69,9 @@ absl::StatusOr<NetPlan> PagedPlan(const NetPlan& plan, const ParameterSet& param
 // their rows are exchanged in place.
 std::vector<int64_t> CanBeSent(const NetPlan& plan);
 
-// The plan of an iteration that only accumulates.  It has the same states, and no steps of updates.
-// Precondition: a training net, and several batches a step.
-NetPlan AccumulatingPlan(const NetPlan& plan, const ParameterSet& parameters);
+// The plan of an iteration that only accumulates, or null if a step has one batch.  It has the same
+// states, and no steps of updates.  Precondition: a training net.
+std::unique_ptr<NetPlan> AccumulatingPlan(const NetPlan& plan, const ParameterSet& parameters);
 
 // The arrays of a batch, without memory.
 std::vector<Tensor> BatchArrays(const NetPlan& plan);

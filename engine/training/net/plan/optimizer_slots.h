@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "distributed/collectives/reduction.h"
 #include "engine/runtime/dtype.h"
 #include "engine/runtime/math.h"
-#include "memory/trace/access_trace.h"
 
 namespace gyre {
 
@@ -43,7 +43,9 @@ struct OptimizerSlots {
     return {begin, std::min(elements, begin + of_tile)};
   }
   // For people, after the bucket's name.
-  std::string tile_name(size_t bucket, int index) const;
+  std::string tile_name(size_t bucket, int index) const {
+    return tiles(bucket) == 1 ? "" : absl::StrCat(", part ", index + 1, "/", tiles(bucket));
+  }
   // Bytes that an update of `count` elements reads and writes.  It reads gradients, and values that
   // have no master.  It writes values, and reads and writes the arrays.
   size_t update_bytes(size_t bucket, int64_t count) const {
@@ -52,9 +54,5 @@ struct OptimizerSlots {
     return static_cast<size_t>(count) * (values + own);
   }
 };
-
-// Adds a bucket's arrays to a trace.  Returns states by kind, then tile, with masters last.
-std::vector<int> AddSlots(const OptimizerSlots& slots, size_t bucket, bool pinned,
-                          AccessTrace& trace);
 
 }  // namespace gyre

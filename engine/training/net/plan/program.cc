@@ -16,6 +16,17 @@ double SecondsOf(double flops) { return flops / kFlopsPerSecond; }
 // A sent bucket is summed while this many later buckets are completed.
 constexpr size_t kBucketsUnderWay = 2;
 
+// Whether forward may run again.  It then has one slice, and writes only outputs, saved states and
+// scratch.
+bool IsRepeatable(const NetNode& node) {
+  return node.spec.slices == 1 && !node.recomputed &&
+         std::ranges::all_of(node.spec.states, [](const StateSpec& state) {
+           const bool made = state.kind == StateKind::kOutput || state.kind == StateKind::kSaved ||
+                             state.kind == StateKind::kScratch;
+           return made || (state.forward & kWrite) == 0;
+         });
+}
+
 class Program {
  public:
   Program(const TraceInput& in, NetTrace& trace)
@@ -136,13 +147,10 @@ class Program {
 
   void AddRecompute(int n) {
     const NetNode& node = net_.nodes[n];
-    TraceStep& step =
-        AddStep(absl::StrCat("recompute ", node.config->name()), InstructionKind::kForwardAgain, n);
+    TraceStep& step = AddSlice("recompute ", InstructionKind::kForwardAgain, n, /*slice=*/0);
     step.seconds = SecondsOf(node.spec.forward_flops);
-    Read(step, t_.step_scalars);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
-      const uint8_t access = node.spec.states[s].forward;
-      if (access != kNone) Touch(step, t_.recompute_states[n][s], access);
+      TouchIn(/*slice=*/0, step, t_.recompute_states[n][s], node.spec.states[s].forward);
     }
   }
 
