@@ -147,7 +147,18 @@ absl::Status Net::RunLayer(Stream& stream, int position, const SumStatistic& sum
   const Bound& bound = bound_[position];
   const bool again = instruction.kind == InstructionKind::kForwardAgain;
   const bool backward = instruction.kind == InstructionKind::kBackward;
-  const auto run = [&](int phase) { return RunPhase(stream, instruction, phase, bound); };
+  const auto run = [&](int phase) {
+    const LayerContext context{.stream = stream,
+                               .states = bound.states,
+                               .gradients = bound.gradients,
+                               .position = &step_scalars()->position,
+                               .fault = &step_scalars()->fault,
+                               .layer = instruction.of,
+                               .phase = phase,
+                               .recompute = again};
+    return Annotate(backward ? node.layer->Backward(context) : node.layer->Forward(context),
+                    absl::StrCat("layer ", node.config->name()));
+  };
   const auto sum_over_ranks = [&](size_t s) {
     if (again) return absl::OkStatus();  // it is kept
     return sum(stream, absl::StrCat(node.config->name(), ".", node.spec.states[s].name),
@@ -165,22 +176,6 @@ absl::Status Net::RunLayer(Stream& stream, int position, const SumStatistic& sum
   }
   return backward && instruction.piece + 1 == node.spec.slices ? KeepTouched(stream, position)
                                                                : absl::OkStatus();
-}
-
-absl::Status Net::RunPhase(Stream& stream, const Instruction& instruction, int phase,
-                           const Bound& bound) const {
-  const NetNode& node = plan_.spec.nodes[instruction.of];
-  const LayerContext context{.stream = stream,
-                             .states = bound.states,
-                             .gradients = bound.gradients,
-                             .position = &step_scalars()->position,
-                             .fault = &step_scalars()->fault,
-                             .layer = instruction.of,
-                             .phase = phase,
-                             .recompute = instruction.kind == InstructionKind::kForwardAgain};
-  return Annotate(instruction.kind == InstructionKind::kBackward ? node.layer->Backward(context)
-                                                                 : node.layer->Forward(context),
-                  absl::StrCat("layer ", node.config->name()));
 }
 
 // Later work of the iteration does not read the old rows.

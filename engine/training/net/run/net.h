@@ -125,8 +125,6 @@ class Net {
   // A node's tensors, with memory where the layer touches them.
   Bound BindLayer(int position) const;
   void CheckBuckets() const;
-  absl::Status RunPhase(Stream& stream, const Instruction& instruction, int phase,
-                        const Bound& bound) const;
   absl::Status RunLayer(Stream& stream, int position, const SumStatistic& sum) const;
   absl::Status Carry(Stream& stream, int step) const;
   absl::Status KeepTouched(Stream& stream, int position) const;
