@@ -73,12 +73,6 @@ std::string LayersText(const PlanSummary& plan) {
   return text;
 }
 
-std::string ShapesOf(const NetSpec& net, const NetNode& node) {
-  return absl::StrJoin(node.outputs, " ", [&](std::string* out, int output) {
-    out->append(net.values[output].shape.ToString());
-  });
-}
-
 struct Totals {
   int64_t parameters = 0;
   double forward = 0, backward = 0;
@@ -145,11 +139,14 @@ std::string PhasesText(const PlanSummary& plan) {
 
 std::vector<LayerRow> LayerRows(const ModelPlan& plan) {
   const NetSpec& net = plan.train->spec;
+  const auto shape_of = [&net](std::string* out, int output) {
+    out->append(net.values[output].shape.ToString());
+  };
   std::vector<LayerRow> rows;
   for (const NetNode& node : net.nodes) {
     LayerRow& row = rows.emplace_back(LayerRow{.layer = node.config->name(),
                                                .type = TypeOf(net, node),
-                                               .output = ShapesOf(net, node),
+                                               .output = absl::StrJoin(node.outputs, " ", shape_of),
                                                .forward_flops = node.spec.forward_flops});
     for (int p : node.parameters) {
       if (p < 0) continue;

@@ -32,29 +32,24 @@ static_assert(kMostGroups == 1 + kMostTrainableFrom);
 absl::StatusOr<LargestBatch> FindLargestBatch(
     const Parsed<NetConfig>& net, const std::function<ModelOptions(int64_t batch)>& options,
     int64_t least, int64_t most, const AskAll& ask_all) {
-  absl::Status wrong;
-  const auto fits_here = [&](int64_t batch, size_t (*capacity)(const ModelPlan&)) {
-    ModelOptions of = options(batch);
-    const size_t bytes = of.capacity_bytes;
-    of.capacity_bytes = ~size_t{0};  // so that nothing is paged yet
-    const absl::StatusOr<ModelPlan> plan = PlanModel(net, of);
-    // What else is wrong with a batch the run itself says.
-    const bool too_large = absl::IsResourceExhausted(plan.status());
-    if (!plan.ok() && !too_large && batch == least) wrong = plan.status();
-    return plan.ok() ? capacity(*plan) <= bytes : !too_large;
-  };
-  absl::Status ranks;
-  const auto fits = [&](int64_t batch, size_t (*capacity)(const ModelPlan&)) {
-    const bool here = fits_here(batch, capacity);
-    if (!ranks.ok()) return here;
-    const absl::StatusOr<bool> all = ask_all(here);
-    ranks = all.status();
-    return all.value_or(here);
+  absl::Status wrong, ranks;
+  const auto find = [&](int64_t from, size_t (*capacity)(const ModelPlan&)) {
+    return LargestThat(from, most, [&](int64_t batch) {
+      ModelOptions of = options(batch);
+      const size_t bytes = of.capacity_bytes;
+      of.capacity_bytes = ~size_t{0};  // so that nothing is paged yet
+      const absl::StatusOr<ModelPlan> plan = PlanModel(net, of);
+      // What else is wrong with a batch the run itself says.
+      const bool too_large = absl::IsResourceExhausted(plan.status());
+      if (!plan.ok() && !too_large && batch == least) wrong = plan.status();
+      const bool here = plan.ok() ? capacity(*plan) <= bytes : !too_large;
+      if (!ranks.ok()) return here;
+      const absl::StatusOr<bool> all = ask_all(here);
+      ranks = all.status();
+      return all.value_or(here);
+    });
   };
   LargestBatch largest;
-  const auto find = [&](int64_t from, size_t (*capacity)(const ModelPlan&)) {
-    return LargestThat(from, most, [&](int64_t batch) { return fits(batch, capacity); });
-  };
   largest.resident = find(least, [](const ModelPlan& plan) { return plan.resident_bytes; });
   RETURN_IF_ERROR(ranks);
   if (!wrong.ok()) return wrong;
