@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/training/net/infer/shape_inference.h"
+#include "engine/training/net/infer/net_spec.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/device_peaks.h"
 #include "tools/command_line/devices.h"

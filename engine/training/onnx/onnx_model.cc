@@ -12,7 +12,7 @@
 #include "engine/data/files/atomic_file.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/version.h"
-#include "engine/training/net/infer/shape_inference.h"
+#include "engine/training/net/infer/net_spec.h"
 #include "engine/training/onnx/graph_writer.h"
 #include "engine/training/predict/predict.h"
 

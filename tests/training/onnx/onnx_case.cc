@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/random.h"
-#include "engine/training/net/infer/shape_inference.h"
+#include "engine/training/net/infer/net_spec.h"
 
 namespace gyre {
 namespace {

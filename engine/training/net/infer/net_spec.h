@@ -1,5 +1,5 @@
-// net_spec.h: a net inferred for one batch size.  Plain data, filled by shape_inference.h.  It has
-// each layer's declared states, how values share memory, and which gradients exist.
+// net_spec.h: a net inferred from its text, for one batch size.  Plain data, filled by InferNet. It
+// has each layer's declared states, how values share memory, and which gradients exist.
 #pragma once
 
 #include <memory>
@@ -89,5 +89,22 @@ int LastReaderInBackward(const NetSpec& net, int value);
 // Adds the layer's name and file:line:column to an error.
 absl::Status AtLayer(const Parsed<NetConfig>& net, const LayerConfig& layer,
                      const absl::Status& status);
+
+struct InferNetOptions {
+  bool train = true;
+  bool recompute = true;  // cheap outputs are computed again for backward (ChooseRecomputed)
+  RunShape shape;
+  const Primitives* primitives = nullptr;  // outlives the result
+  // The net whose parameters and layouts this one uses.  Null: this net makes the parameters.
+  const NetSpec* same_parameters_as = nullptr;
+};
+
+// Asks layers for states, shapes and costs, and allocates and runs nothing.  --plan prints it.
+// Fills `parameters` if options.same_parameters_as is null, else searches it.
+// Errors: InvalidArgument with file:line:column and the layer's name, from a layer, or for
+//   no loss, no trained parameter, or a trained parameter that no loss depends on
+//   a layer with parameters that the training net lacks
+absl::StatusOr<NetSpec> InferNet(const Parsed<NetConfig>& config, const InferNetOptions& options,
+                                 ParameterSet& parameters);
 
 }  // namespace gyre

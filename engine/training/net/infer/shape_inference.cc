@@ -1,5 +1,3 @@
-#include "engine/training/net/infer/shape_inference.h"
-
 #include <algorithm>
 #include <map>
 #include <string_view>

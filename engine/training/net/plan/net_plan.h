@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 
-#include "engine/training/net/infer/shape_inference.h"
 #include "engine/training/net/plan/net_trace.h"
 #include "memory/planner/paging_plan.h"
 #include "memory/resident/memory_plan.h"
