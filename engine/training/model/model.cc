@@ -121,13 +121,7 @@ absl::Status Model::AddTest(const Parsed<NetConfig>& net, int64_t batch, Stream&
       return larger.status();
     }
     // Parameters lie first, at the same offsets for all nets.
-    size_t end = 0;
-    for (size_t i = 0; i < plan_.parameters.all().size(); ++i) {
-      const Tensor value = any().parameter(static_cast<int>(i), plan_.parameters);
-      const auto* const last = static_cast<const std::byte*>(value.data) + value.bytes();
-      end = std::max(end, static_cast<size_t>(last - memory_.device));
-    }
-    absl::Status copied = stream.Copy(larger->data(), memory_.device, end);
+    absl::Status copied = stream.Copy(larger->data(), memory_.device, device_arena_.bytes());
     copied.Update(stream.Synchronize());
     RETURN_IF_ERROR(copied);
     device_arena_ = *std::move(larger);

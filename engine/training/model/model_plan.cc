@@ -1,7 +1,6 @@
 #include "engine/training/model/model_plan.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -197,6 +196,42 @@ absl::StatusOr<ModelPlan> PlanNets(const Parsed<NetConfig>& net, const ModelOpti
   return plan;
 }
 
+// Whether it is another plan from now on.
+absl::StatusOr<bool> PlanNetAnew(const ModelPlan& plan, NetPlan& net) {
+  const AccessTrace& trace = net.trace.trace;
+  const PagingCosts& costs = plan.options.paging;
+  const PagingTimes now = PredictTimes(trace, *net.paging, SchedulePaging(*net.paging), costs);
+  net.paging->seconds = now.seconds;
+  net.paging->stalled_seconds = now.stalled_seconds;
+  // The arena is there, and no larger than the first plans made it.
+  const size_t reserved = ReservedBytes(plan, /*paged=*/true);
+  // Where updates run stays as it is: on a GPU their bits might not be the host's.
+  const std::vector<int> host_steps = HostStepsOf(*net.paging);
+  const PagingLimits limits = {.capacity_bytes = plan.device_bytes() + reserved,
+                               .reserved_bytes = reserved,
+                               .self_contained = OneGraph(plan),
+                               .host_bytes = plan.options.pages.host_bytes,
+                               .homes = &net.paging->homes,
+                               .host_steps = &host_steps};
+  absl::StatusOr<PagingPlan> planned = PlanPaging(trace, costs, limits);
+  // Pages laid out anew may not pack into the same host memory.
+  if (absl::IsResourceExhausted(planned.status())) return false;
+  ASSIGN_OR_RETURN(PagingPlan other, std::move(planned));
+  // Another plan would round other values, and what is measured must not decide which.
+  if (net.paging->rounds() || other.rounds()) return false;
+  // The file of a run stays as long as it is.
+  if (other.seconds >= now.seconds || other.disk_bytes > plan.disk_bytes()) return false;
+  for (size_t s = 0; s < trace.states.size(); ++s) {
+    if (!trace.states[s].persistent) continue;
+    const auto [block, offset] = net.paging->states[s];
+    const auto [next_block, next_offset] = other.states[s];
+    GYRE_CHECK((block < 0) == (next_block < 0) && offset == next_offset);
+    GYRE_CHECK(block < 0 || net.paging->blocks[block].page == other.blocks[next_block].page);
+  }
+  net.paging = std::move(other);
+  return true;
+}
+
 }  // namespace
 
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options) {
@@ -248,46 +283,6 @@ absl::Status AddTest(const Parsed<NetConfig>& net, int64_t batch, ModelPlan& pla
   plan.test.push_back(std::move(test));
   return absl::OkStatus();
 }
-
-namespace {
-
-// Whether it is another plan from now on.
-absl::StatusOr<bool> PlanNetAnew(const ModelPlan& plan, NetPlan& net) {
-  const AccessTrace& trace = net.trace.trace;
-  const PagingCosts& costs = plan.options.paging;
-  const PagingTimes now = PredictTimes(trace, *net.paging, SchedulePaging(*net.paging), costs);
-  net.paging->seconds = now.seconds;
-  net.paging->stalled_seconds = now.stalled_seconds;
-  // The arena is there, and no larger than the first plans made it.
-  const size_t reserved = ReservedBytes(plan, /*paged=*/true);
-  // Where updates run stays as it is: on a GPU their bits might not be the host's.
-  const std::vector<int> host_steps = HostStepsOf(*net.paging);
-  const PagingLimits limits = {.capacity_bytes = plan.device_bytes() + reserved,
-                               .reserved_bytes = reserved,
-                               .self_contained = OneGraph(plan),
-                               .host_bytes = plan.options.pages.host_bytes,
-                               .homes = &net.paging->homes,
-                               .host_steps = &host_steps};
-  absl::StatusOr<PagingPlan> planned = PlanPaging(trace, costs, limits);
-  // Pages laid out anew may not pack into the same host memory.
-  if (absl::IsResourceExhausted(planned.status())) return false;
-  ASSIGN_OR_RETURN(PagingPlan other, std::move(planned));
-  // Another plan would round other values, and what is measured must not decide which.
-  if (net.paging->rounds() || other.rounds()) return false;
-  // The file of a run stays as long as it is.
-  if (other.seconds >= now.seconds || other.disk_bytes > plan.disk_bytes()) return false;
-  for (size_t s = 0; s < trace.states.size(); ++s) {
-    if (!trace.states[s].persistent) continue;
-    const auto [block, offset] = net.paging->states[s];
-    const auto [next_block, next_offset] = other.states[s];
-    GYRE_CHECK((block < 0) == (next_block < 0) && offset == next_offset);
-    GYRE_CHECK(block < 0 || net.paging->blocks[block].page == other.blocks[next_block].page);
-  }
-  net.paging = std::move(other);
-  return true;
-}
-
-}  // namespace
 
 absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step_seconds,
                                    const PagingCosts& costs) {

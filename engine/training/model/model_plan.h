@@ -52,8 +52,7 @@ struct ModelPlan : TrainingNets {
   size_t page_bytes() const;           // pages in pinned host memory
   size_t disk_bytes() const;           // pages in a file
   size_t disk_home_bytes() const;      // its beginning: persistent blocks
-  size_t persistent_bytes() const;     // training only: device states that outlive a step
-  size_t parameter_bytes() const;      // their beginning: parameters without buffers
+  size_t parameter_bytes() const;      // training only: the beginning: parameters without buffers
   size_t communication_bytes() const;  // the gradients' arena
   size_t allreduce_bytes() const;      // buffers that sum gradients in device memory
   // Memory of a parameter server beside the slots, on the device of the neediest rank and pinned on

@@ -11,15 +11,6 @@
 
 namespace gyre {
 
-size_t ModelPlan::persistent_bytes() const {
-  size_t bytes = 0;
-  for (const TraceState& state : train->trace.trace.states) {
-    const bool own = state.view_of < 0 && state.arena == Arena::kDevice;
-    if (state.persistent && own) bytes += state.bytes;
-  }
-  return bytes;
-}
-
 size_t ModelPlan::parameter_bytes() const {
   size_t bytes = 0;
   for (const Parameter& parameter : parameters.all()) {
@@ -132,7 +123,11 @@ std::vector<PrecisionBytes> BytesInEachPrecision(const Parsed<NetConfig>& net,
       bytes.parameters += parameter.spec.size_bytes();
     }
     for (const GradientBucket& bucket : plan->train->order.buckets) bytes.gradients += bucket.bytes;
-    bytes.activations = plan->train->memory.device_bytes - plan->persistent_bytes();
+    bytes.activations = plan->train->memory.device_bytes;
+    for (const TraceState& state : plan->train->trace.trace.states) {
+      const bool own = state.view_of < 0 && state.arena == Arena::kDevice;
+      if (state.persistent && own) bytes.activations -= state.bytes;
+    }
     bytes.masters = plan->master_bytes();
     bytes.optimizer = plan->slot_bytes();
     bytes.sent = BytesSent(*plan->train, sum);

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 
 namespace gyre {
-
 namespace {
 
 std::vector<TraceState> HomesOf(const NetSpec& net) {
@@ -18,6 +17,30 @@ std::vector<TraceState> HomesOf(const NetSpec& net) {
                      .pinned = true});
   }
   return homes;
+}
+
+double BytesOfBucket(const NetPlan& plan, int bucket, const BytesOfSum& sum) {
+  const TouchedTable* const table = TableOf(plan, bucket);
+  const double whole = sum(plan.order.buckets[bucket].bytes, plan.order.buckets[bucket].dtype);
+  if (table == nullptr) return whole;
+  const int64_t ranks = plan.spec.shape.ranks, rows = table->step_indices;
+  const double names = sum(static_cast<size_t>(ranks * rows) * sizeof(double), DType::kF64);
+  if (!table->sent_by_rows) return names + whole;
+  const auto bytes = static_cast<int64_t>(SizeOf(table->dtype));
+  return names + static_cast<double>((ranks - 1) * rows * table->width * bytes);
+}
+
+// Sent as a worker to owners, and as an owner to workers.
+double BytesOfServer(const NetPlan& plan) {
+  const RunShape& shape = plan.spec.shape;
+  const int others = shape.workers() - (shape.works() ? 1 : 0);
+  double sent = 0;
+  for (const TableSpec& table : ServerTables(plan)) {
+    const int64_t own = table.parts[shape.rank].count();
+    if (shape.works()) sent += static_cast<double>((table.rows - own) * SizeOf(table.wire_type()));
+    sent += static_cast<double>(others * own * SizeOf(table.dtype));
+  }
+  return sent;
 }
 
 }  // namespace
@@ -134,34 +157,6 @@ size_t RowBytes(const NetPlan& plan) {
   }
   return bytes;
 }
-
-namespace {
-
-double BytesOfBucket(const NetPlan& plan, int bucket, const BytesOfSum& sum) {
-  const TouchedTable* const table = TableOf(plan, bucket);
-  const double whole = sum(plan.order.buckets[bucket].bytes, plan.order.buckets[bucket].dtype);
-  if (table == nullptr) return whole;
-  const int64_t ranks = plan.spec.shape.ranks, rows = table->step_indices;
-  const double names = sum(static_cast<size_t>(ranks * rows) * sizeof(double), DType::kF64);
-  if (!table->sent_by_rows) return names + whole;
-  const auto bytes = static_cast<int64_t>(SizeOf(table->dtype));
-  return names + static_cast<double>((ranks - 1) * rows * table->width * bytes);
-}
-
-// Sent as a worker to owners, and as an owner to workers.
-double BytesOfServer(const NetPlan& plan) {
-  const RunShape& shape = plan.spec.shape;
-  const int others = shape.workers() - (shape.works() ? 1 : 0);
-  double sent = 0;
-  for (const TableSpec& table : ServerTables(plan)) {
-    const int64_t own = table.parts[shape.rank].count();
-    if (shape.works()) sent += static_cast<double>((table.rows - own) * SizeOf(table.wire_type()));
-    sent += static_cast<double>(others * own * SizeOf(table.dtype));
-  }
-  return sent;
-}
-
-}  // namespace
 
 double BytesSent(const NetPlan& plan, const BytesOfSum& sum) {
   if (plan.spec.shape.server) return BytesOfServer(plan);

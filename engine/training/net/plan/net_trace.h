@@ -2,7 +2,6 @@
 // pure function, from which the memory plan and the binding of tensors start.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
