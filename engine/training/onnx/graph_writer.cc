@@ -1,7 +1,6 @@
 #include "engine/training/onnx/graph_writer.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -9,16 +8,6 @@
 
 namespace gyre {
 namespace {
-
-static_assert(std::endian::native == std::endian::little);
-
-template <typename T>
-void Set(const std::vector<int64_t>& dims, const std::vector<T>& numbers, int type,
-         onnx::TensorProto& to) {
-  to.mutable_dims()->Assign(dims.begin(), dims.end());
-  to.set_data_type(type);
-  to.set_raw_data(numbers.data(), numbers.size() * sizeof(T));
-}
 
 struct SetAttribute {
   onnx::AttributeProto& to;
@@ -45,15 +34,6 @@ struct SetAttribute {
 };
 
 }  // namespace
-
-void SetConstant(const std::vector<int64_t>& dims, const std::vector<float>& numbers,
-                 onnx::TensorProto& to) {
-  Set(dims, numbers, onnx::TensorProto::FLOAT, to);
-}
-void SetConstant(const std::vector<int64_t>& dims, const std::vector<int64_t>& numbers,
-                 onnx::TensorProto& to) {
-  Set(dims, numbers, onnx::TensorProto::INT64, to);
-}
 
 void GraphWriter::SetInput(int value, const std::string& name, OnnxForm form) {
   forms_[value] = {{form, name}};
@@ -144,83 +124,67 @@ GraphWriter::Values GraphWriter::Nodes(const std::string& op, const Values& inpu
   return values;
 }
 
-const Tensor* GraphWriter::StoredOf(std::string_view parameter, std::string& name,
-                                    Shape& shape) const {
-  for (size_t s = 0; s < node_->spec.states.size(); ++s) {
+const gyre::Parameter& GraphWriter::StoredOf(std::string_view parameter) const {
+  for (size_t s = 0;; ++s) {
+    GYRE_CHECK(s < node_->spec.states.size());
     const StateSpec& state = node_->spec.states[s];
     if (node_->parameters[s] < 0) continue;
     if ((state.slice ? state.slice->of : state.name) != parameter) continue;
-    const gyre::Parameter& stored = parameters_.all()[node_->parameters[s]];
-    name = CanonicalName(stored, "");
-    shape = CanonicalShape(stored, "");
-    return weights_ == nullptr ? nullptr : weights_->Find(name);
+    return parameters_.all()[node_->parameters[s]];
   }
-  GYRE_CHECK(false);
-  return nullptr;
+}
+
+template <typename T>
+std::string GraphWriter::AddConstant(const std::string& name, const std::vector<int64_t>& dims,
+                                     const std::vector<T>& numbers) {
+  onnx::TensorProto& constant = *graph_.add_initializer();
+  constant.set_name(NewName(name));
+  SetConstant(dims, numbers, constant);
+  return constant.name();
 }
 
 std::vector<float> GraphWriter::Numbers(std::string_view parameter) {
-  std::string name;
-  Shape shape;
-  const Tensor* const stored = StoredOf(parameter, name, shape);
-  std::vector<float> numbers(static_cast<size_t>(shape.elements()));
-  if (stored == nullptr) return numbers;
-  VisitReal(stored->dtype, [&]<typename T>() {
-    const T* const from = stored->as<T>();
+  const gyre::Parameter& of = StoredOf(parameter);
+  std::vector<float> numbers(static_cast<size_t>(CanonicalShape(of, "").elements()));
+  if (weights_ == nullptr) return numbers;
+  const Tensor& stored = *weights_->Find(CanonicalName(of, ""));
+  VisitReal(stored.dtype, [&]<typename T>() {
     for (size_t i = 0; i < numbers.size(); ++i) {
-      numbers[i] = static_cast<float>(static_cast<AccumulateType<T>>(from[i]));
+      numbers[i] = static_cast<float>(static_cast<AccumulateType<T>>(stored.as<T>()[i]));
     }
-    return absl::OkStatus();
-  }).IgnoreError();
+  });
   return numbers;
 }
 
 std::string GraphWriter::Parameter(std::string_view parameter) {
-  std::string name;
-  Shape shape;
-  StoredOf(parameter, name, shape);
-  const auto [found, is_new] = whole_.emplace(name, "");
-  if (!is_new) return found->second;
-  return found->second =
-             AddFloats(name, {shape.dims().begin(), shape.dims().end()}, Numbers(parameter));
-}
-
-std::string GraphWriter::AddFloats(const std::string& name, const std::vector<int64_t>& dims,
-                                   const std::vector<float>& numbers) {
-  onnx::TensorProto& constant = *graph_.add_initializer();
-  constant.set_name(NewName(name));
-  SetConstant(dims, weights_ == nullptr ? std::vector<float>() : numbers, constant);
-  return constant.name();
+  const gyre::Parameter& of = StoredOf(parameter);
+  std::string& value = whole_[CanonicalName(of, "")];
+  if (!value.empty()) return value;
+  const Shape shape = CanonicalShape(of, "");
+  return value = AddConstant(CanonicalName(of, ""), {shape.dims().begin(), shape.dims().end()},
+                             weights_ == nullptr ? std::vector<float>() : Numbers(parameter));
 }
 
 std::string GraphWriter::Weights(std::string_view name, const std::vector<int64_t>& dims,
                                  const std::vector<float>& numbers) {
-  return AddFloats(absl::StrCat(layer_, ".", std::string(name)), dims, numbers);
+  return AddConstant(absl::StrCat(layer_, ".", std::string(name)), dims,
+                     weights_ == nullptr ? std::vector<float>() : numbers);
 }
 
 std::string GraphWriter::Scalar(float number) {
   std::string& name = scalars_[number];
-  if (!name.empty()) return name;
-  onnx::TensorProto& constant = *graph_.add_initializer();
-  constant.set_name(name = NewName("number"));
-  SetConstant({}, std::vector<float>{number}, constant);
+  if (name.empty()) name = AddConstant("number", {}, std::vector<float>{number});
   return name;
 }
 
 std::string GraphWriter::Ints(const std::vector<int64_t>& numbers) {
   std::string& name = ints_[numbers];
-  if (!name.empty()) return name;
-  onnx::TensorProto& constant = *graph_.add_initializer();
-  constant.set_name(name = NewName("integers"));
-  SetConstant({static_cast<int64_t>(numbers.size())}, numbers, constant);
+  if (name.empty()) name = AddConstant("integers", {std::ssize(numbers)}, numbers);
   return name;
 }
 
 std::string GraphWriter::Int(int64_t number) {
-  onnx::TensorProto& constant = *graph_.add_initializer();
-  constant.set_name(NewName("integer"));
-  SetConstant({}, std::vector<int64_t>{number}, constant);
-  return constant.name();
+  return AddConstant("integer", {}, std::vector<int64_t>{number});
 }
 
 std::string GraphWriter::Carried(int state) {

@@ -3,9 +3,10 @@
 // there.
 #pragma once
 
+#include <bit>
 #include <map>
-#include <set>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "engine/data/tensors/tensor_file.h"
@@ -15,11 +16,17 @@
 
 namespace gyre {
 
+static_assert(std::endian::native == std::endian::little);
+
 // Elements of float, or of int64, as a constant.
-void SetConstant(const std::vector<int64_t>& dims, const std::vector<float>& numbers,
-                 onnx::TensorProto& to);
-void SetConstant(const std::vector<int64_t>& dims, const std::vector<int64_t>& numbers,
-                 onnx::TensorProto& to);
+template <typename T>
+void SetConstant(const std::vector<int64_t>& dims, const std::vector<T>& numbers,
+                 onnx::TensorProto& to) {
+  static_assert(std::is_same_v<T, float> || std::is_same_v<T, int64_t>);
+  to.mutable_dims()->Assign(dims.begin(), dims.end());
+  to.set_data_type(std::is_same_v<T, float> ? onnx::TensorProto::FLOAT : onnx::TensorProto::INT64);
+  to.set_raw_data(numbers.data(), numbers.size() * sizeof(T));
+}
 
 class GraphWriter : public OnnxWriter {
  public:
@@ -82,10 +89,11 @@ class GraphWriter : public OnnxWriter {
 
   std::string NewName(const std::string& base);
   std::string Convert(const Forms& forms, const Shape& shape, OnnxForm to);
-  // A constant of floats in the graph.
-  std::string AddFloats(const std::string& name, const std::vector<int64_t>& dims,
-                        const std::vector<float>& numbers);
-  const Tensor* StoredOf(std::string_view parameter, std::string& name, Shape& shape) const;
+  // A constant in the graph.
+  template <typename T>
+  std::string AddConstant(const std::string& name, const std::vector<int64_t>& dims,
+                          const std::vector<T>& numbers);
+  const gyre::Parameter& StoredOf(std::string_view parameter) const;
 
   const NetSpec& net_;
   const ParameterSet& parameters_;

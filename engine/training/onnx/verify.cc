@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/own_library.h"
 #include "engine/training/onnx/opencv/opencv_dnn.h"
@@ -19,38 +20,10 @@ namespace {
 constexpr char kLibrary[] = "libgyre_opencv_dnn.so";
 
 // The operators that OpenCV 4.6 computes right, in the forms that Gyre writes.
-const std::set<std::string>& ReadByOpenCv() {
-  static const std::set<std::string> read = {"Add",
-                                             "AveragePool",
-                                             "BatchNormalization",
-                                             "Concat",
-                                             "Conv",
-                                             "Div",
-                                             "Erf",
-                                             "Flatten",
-                                             "Gemm",
-                                             "GlobalAveragePool",
-                                             "GlobalMaxPool",
-                                             "GRU",
-                                             "Identity",
-                                             "LeakyRelu",
-                                             "LRN",
-                                             "LSTM",
-                                             "MatMul",
-                                             "MaxPool",
-                                             "Mul",
-                                             "Relu",
-                                             "Reshape",
-                                             "Sigmoid",
-                                             "Slice",
-                                             "Softmax",
-                                             "Squeeze",
-                                             "Sub",
-                                             "Tanh",
-                                             "Transpose",
-                                             "Unsqueeze"};
-  return read;
-}
+constexpr char kReadByOpenCv[] =
+    "Add AveragePool BatchNormalization Concat Conv Div Erf Flatten Gemm GlobalAveragePool "
+    "GlobalMaxPool GRU Identity LeakyRelu LRN LSTM MatMul MaxPool Mul Relu Reshape Sigmoid Slice "
+    "Softmax Squeeze Sub Tanh Transpose Unsqueeze";
 
 absl::StatusOr<DnnForwardFunction*> OpenLibrary() {
   const std::string path = PathOfOwnLibrary(kLibrary, "engine/training/onnx/opencv");
@@ -102,9 +75,9 @@ std::string BeyondOpenCv(const onnx::ModelProto& model) {
     if (input.type().tensor_type().elem_type() == onnx::TensorProto::FLOAT) continue;
     why.push_back(absl::StrCat("the integers of \"", input.name(), "\""));
   }
-  std::set<std::string> told;
+  std::set<std::string> known = absl::StrSplit(kReadByOpenCv, ' ');  // or told of
   for (const onnx::NodeProto& node : model.graph().node()) {
-    if (ReadByOpenCv().contains(node.op_type()) || !told.insert(node.op_type()).second) continue;
+    if (!known.insert(node.op_type()).second) continue;
     why.push_back(absl::StrCat(node.op_type(), " of \"",
                                node.name().substr(0, node.name().rfind('/')), "\""));
   }
