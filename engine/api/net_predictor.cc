@@ -11,7 +11,6 @@
 #include "engine/training/feed/feed_of.h"
 #include "engine/training/feed/normalization_fit.h"
 #include "engine/training/predict/predict.h"
-#include "engine/training/predict/target_unit.h"
 #include "models/schema/describe.h"
 
 namespace gyre {

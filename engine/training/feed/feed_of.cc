@@ -126,11 +126,9 @@ class FeedMaker : public FeedDraft {
         ASSIGN_OR_RETURN(fed.normalization, OfSamples(config, normalization, fed));
         continue;
       }
-      ASSIGN_OR_RETURN(fed.normalization.mean, PerChannel(config, "mean", config.mean(), 0, fed));
-      ASSIGN_OR_RETURN(fed.normalization.std, PerChannel(config, "std", config.std(), 1, fed));
-      const size_t values = std::max(fed.normalization.mean.size(), fed.normalization.std.size());
-      fed.normalization.mean.resize(values, fed.normalization.mean[0]);
-      fed.normalization.std.resize(values, fed.normalization.std[0]);
+      RETURN_IF_ERROR(CheckValues(config, "mean", config.mean_size(), fed));
+      RETURN_IF_ERROR(CheckValues(config, "std", config.std_size(), fed));
+      fed.normalization = StatedNormalization(config);
       RETURN_IF_ERROR(CheckPixels(config, fed));
     }
     for (FedInput& fed : feed.inputs) {
@@ -225,20 +223,13 @@ class FeedMaker : public FeedDraft {
     return Error(config, "auto", "%s", normalization.status().message());
   }
 
-  // The values, or `otherwise` if there are none.
-  absl::StatusOr<std::vector<double>> PerChannel(
-      const NormalizationConfig& config, const char* field,
-      const google::protobuf::RepeatedField<double>& values, double otherwise,
-      const FedInput& fed) const {
-    if (values.empty()) return std::vector<double>{otherwise};
+  absl::Status CheckValues(const NormalizationConfig& config, const char* field, int values,
+                           const FedInput& fed) const {
     const int64_t channels = Channels(fed);
-    if (values.size() == 1 || values.size() == channels) {
-      return std::vector<double>(values.begin(), values.end());
-    }
+    if (values <= 1 || values == channels) return absl::OkStatus();
     return Error(config, field, "data.normalization.%s of input \"%s\": expected 1 value%s, got %d",
                  field, fed.name,
-                 channels > 1 ? absl::StrCat(" or ", channels, ", one a channel") : "",
-                 values.size());
+                 channels > 1 ? absl::StrCat(" or ", channels, ", one a channel") : "", values);
   }
 
   bool matched_ = false;     // with a data set

@@ -30,6 +30,10 @@ std::string List(const std::vector<T>& values) {
 
 }  // namespace
 
+int64_t ChannelsOf(const InputConfig& input) {
+  return input.dims().empty() ? 1 : *input.dims().rbegin();
+}
+
 const std::string& InputOf(const NormalizationConfig& config, const DataConfig& data) {
   return config.has_input() ? config.input() : data.image_input();
 }
@@ -101,6 +105,38 @@ absl::StatusOr<Normalization> ParseNormalization(const std::string& text, const 
   return absl::InvalidArgumentError(
       absl::StrFormat("%s of the weights' run: expected %d channels of input \"%s\", got %d",
                       kNormalizationFile, channels, input, found));
+}
+
+Normalization StatedNormalization(const NormalizationConfig& config) {
+  Normalization stated;
+  if (config.mean_size() > 0) stated.mean = {config.mean().begin(), config.mean().end()};
+  if (config.std_size() > 0) stated.std = {config.std().begin(), config.std().end()};
+  const size_t channels = std::max(stated.mean.size(), stated.std.size());
+  stated.mean.resize(channels, stated.mean[0]);
+  stated.std.resize(channels, stated.std[0]);
+  return stated;
+}
+
+absl::StatusOr<Normalization> NormalizationOf(const DataConfig& data, const Fit& fit,
+                                              const NetConfig& net, const std::string& input) {
+  for (const NormalizationConfig& config : data.normalization()) {
+    if (InputOf(config, data) != input) continue;
+    if (!config.auto_()) return StatedNormalization(config);
+    const auto of = std::ranges::find(net.input(), input, &InputConfig::name);
+    GYRE_CHECK(of != net.input().end());
+    const auto text = fit.find(kNormalizationFile);
+    return ParseNormalization(text == fit.end() ? "" : text->second, input, ChannelsOf(*of));
+  }
+  return Normalization{};
+}
+
+void Unnormalize(const Normalization& normalization, std::span<double> values) {
+  const auto of = [](const std::vector<double>& channels, size_t i) {
+    return channels[i % channels.size()];
+  };
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = values[i] * of(normalization.std, i) + of(normalization.mean, i);
+  }
 }
 
 std::string DescribeNormalization(const DataConfig& data, const Feed& feed) {

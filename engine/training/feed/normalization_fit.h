@@ -5,6 +5,7 @@
 //   INPUT TAB CHANNEL TAB MEAN TAB STD
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "engine/data/batches/decoder.h"
 #include "engine/data/sets/dataset.h"
 #include "engine/training/run_shape.h"
+#include "models/schema/net.pb.h"
 #include "models/schema/trainer.pb.h"
 
 namespace gyre {
@@ -23,6 +25,8 @@ inline constexpr char kOtherNormalization[] =
     "its inputs were normalized by its training samples, and those here are not; write "
     "normalization { auto: true }";
 
+// The extent of an input's last axis, or 1.
+int64_t ChannelsOf(const InputConfig& input);
 // The net input that a setting is of.
 const std::string& InputOf(const NormalizationConfig& config, const DataConfig& data);
 // Whether some setting is auto.
@@ -39,6 +43,17 @@ absl::StatusOr<std::string> MakeNormalization(const DataConfig& data, const Data
 // Errors: InvalidArgument for a text that lacks the input, or has other channels or no numbers.
 absl::StatusOr<Normalization> ParseNormalization(const std::string& text, const std::string& input,
                                                  int64_t channels);
+
+// Of a setting that is not auto.
+Normalization StatedNormalization(const NormalizationConfig& config);
+
+// How the data normalize an input, which `net` has.  `fit` is that of the weights.
+// Errors: those of ParseNormalization.
+absl::StatusOr<Normalization> NormalizationOf(const DataConfig& data, const Fit& fit,
+                                              const NetConfig& net, const std::string& input);
+
+// Undoes it.  `values` are rows of the input's channels.
+void Unnormalize(const Normalization& normalization, std::span<double> values);
 
 // For people, such as `normalization of the training samples: "image" by mean 0.286, std 0.353`.
 std::string DescribeNormalization(const DataConfig& data, const Feed& feed);

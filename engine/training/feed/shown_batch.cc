@@ -14,6 +14,7 @@
 #include "engine/data/pictures/sheet.h"
 #include "engine/runtime/check.h"
 #include "engine/training/feed/bad_samples.h"
+#include "engine/training/feed/normalization_fit.h"
 
 namespace gyre {
 namespace {
@@ -37,13 +38,8 @@ std::vector<double> ValuesOf(const Tensor& array, int64_t sample) {
 }
 
 // The bytes that normalized values were, or that they are shown as.
-std::vector<uint8_t> BytesOf(std::vector<double> values, const FedInput& fed, int64_t channels) {
-  const Normalization& by = fed.normalization;
-  const size_t step = by.mean.size() > 1 ? 1 : 0;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const size_t c = i % static_cast<size_t>(channels) * step;
-    values[i] = values[i] * by.std[c] + by.mean[c];
-  }
+std::vector<uint8_t> BytesOf(std::vector<double> values, const FedInput& fed) {
+  Unnormalize(fed.normalization, values);
   double black = 0, white = 1;
   if (fed.pixel_values.empty()) {  // no bytes
     const auto [least, most] = std::ranges::minmax(values);
@@ -174,7 +170,7 @@ absl::StatusOr<ShownBatch> ShowBatch(const Parsed<TrainerConfig>& trainer,
   const std::vector<std::string> classes = ClassNamesOf(data.fit);
   for (int64_t i = 0; i < shape.global && std::ssize(sheet.pictures) < most; ++i) {
     if (!sound[static_cast<size_t>(i)]) continue;
-    const std::vector<uint8_t> bytes = BytesOf(ValuesOf(pictures, i), fed, channels);
+    const std::vector<uint8_t> bytes = BytesOf(ValuesOf(pictures, i), fed);
     std::vector<double> label;
     CaptionedPicture picture;
     if (shown.label < batch.arrays.size()) {

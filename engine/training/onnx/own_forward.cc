@@ -5,8 +5,8 @@
 #include "engine/runtime/check.h"
 #include "engine/runtime/random.h"
 #include "engine/training/feed/feed_of.h"
+#include "engine/training/feed/normalization_fit.h"
 #include "engine/training/predict/predict.h"
-#include "engine/training/predict/target_unit.h"
 
 namespace gyre {
 namespace {

@@ -5,7 +5,6 @@
 #include "engine/runtime/check.h"
 #include "engine/training/feed/normalization_fit.h"
 #include "engine/training/model/fold_batch_norm.h"
-#include "engine/training/predict/target_unit.h"
 
 namespace gyre {
 namespace {

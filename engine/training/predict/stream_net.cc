@@ -13,8 +13,8 @@
 #include "engine/data/sets/tables/table_fit.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/count_text.h"
+#include "engine/training/feed/normalization_fit.h"
 #include "engine/training/predict/predict.h"
-#include "engine/training/predict/target_unit.h"
 
 namespace gyre {
 namespace {
