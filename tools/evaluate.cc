@@ -121,10 +121,7 @@ absl::StatusOr<Evaluated> Read() {
                                     overrides, spellings, absl::GetFlag(FLAGS_ranks)));
   Evaluated subject{.files = std::move(trained.files), .weights = std::move(trained.weights)};
   Parsed<NetConfig>& net = subject.files.net;
-  ASSIGN_OR_RETURN(const std::vector<FoldedNorm> folded, FoldBatchNorms(net));
-  auto tensors = FoldTensors(folded, subject.weights.tensors);
-  if (!tensors.ok()) return Annotate(tensors.status(), subject.weights.path);
-  subject.weights.tensors = *std::move(tensors);
+  RETURN_IF_ERROR(FoldBatchNorms(net, subject.weights));
   const TrainerConfig& config = *subject.files.trainer.message;
   if (!config.data().has_test() && !config.data().has_split()) {
     return absl::InvalidArgumentError(

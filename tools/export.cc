@@ -90,25 +90,20 @@ absl::Status Verify(const onnx::ModelProto& model, const OnnxSource& source,
   return absl::OkStatus();
 }
 
-// With the scores of shares, too, if `scores`.
-absl::StatusOr<OnnxSource> SourceOf(const Weights& weights, bool scores) {
-  ASSIGN_OR_RETURN(ConfigFiles files, FilesOfRun(weights.texts, weights.path, {}, {}, /*ranks=*/1));
-  return MakeOnnxSource(std::move(files.net), files.trainer.message->data(), weights,
-                        {.outputs = absl::GetFlag(FLAGS_outputs),
-                         .keep_batch_norm = absl::GetFlag(FLAGS_keep_batch_norm),
-                         .channels_first = absl::GetFlag(FLAGS_images) == "nchw",
-                         .scores = scores});
-}
-
 absl::Status ExportOnnx(const std::string& to) {
   const std::string images = absl::GetFlag(FLAGS_images);
   RETURN_IF_ERROR(CheckLeast(0, {FLAGS_samples}));
   RETURN_IF_ERROR(
       CheckValue(images == "nhwc" || images == "nchw", "images", images, "nhwc or nchw"));
   ASSIGN_OR_RETURN(const Weights weights, ReadGiven());
-  ASSIGN_OR_RETURN(OnnxSource source, SourceOf(weights, /*scores=*/false));
+  ASSIGN_OR_RETURN(ConfigFiles files, FilesOfRun(weights.texts, weights.path, {}, {}, /*ranks=*/1));
+  ASSIGN_OR_RETURN(OnnxSource source,
+                   MakeOnnxSource(std::move(files.net), files.trainer.message->data(), weights,
+                                  {.outputs = absl::GetFlag(FLAGS_outputs),
+                                   .keep_batch_norm = absl::GetFlag(FLAGS_keep_batch_norm),
+                                   .channels_first = images == "nchw"}));
   const Primitives primitives(DeviceKind::kCpu, /*threads=*/1);
-  ASSIGN_OR_RETURN(onnx::ModelProto model, source.Model(primitives));
+  ASSIGN_OR_RETURN(onnx::ModelProto model, MakeOnnx(source, primitives));
   if (absl::GetFlag(FLAGS_samples) > 0) {
     FixExtents(*source.net.message, absl::GetFlag(FLAGS_samples), model);
   }
@@ -117,8 +112,8 @@ absl::Status ExportOnnx(const std::string& to) {
               to.c_str());
   if (!absl::GetFlag(FLAGS_verify)) return absl::OkStatus();
   // Shares near 0 and 1 hide what their scores differ by.
-  ASSIGN_OR_RETURN(source, SourceOf(weights, /*scores=*/true));
-  ASSIGN_OR_RETURN(model, source.Model(primitives));
+  AddScores(source.predictions, *source.net.message);
+  ASSIGN_OR_RETURN(model, MakeOnnx(source, primitives));
   return Verify(model, source, primitives);
 }
 

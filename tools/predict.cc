@@ -25,12 +25,11 @@
 #include "engine/runtime/wrapped_text.h"
 #include "engine/training/feed/data_feed.h"
 #include "engine/training/feed/feed_of.h"
-#include "engine/training/feed/normalization_fit.h"
+#include "engine/training/model/fold_batch_norm.h"
 #include "engine/training/model/weights.h"
 #include "engine/training/predict/given_data.h"
 #include "engine/training/predict/in_data_order.h"
 #include "engine/training/predict/prediction_writer.h"
-#include "engine/training/predict/prepared_prediction.h"
 #include "engine/training/predict/stream_net.h"
 #include "engine/training/predict/trained_net.h"
 #include "tools/command_line/devices.h"
@@ -138,7 +137,7 @@ absl::Status CheckStream(const std::vector<std::string>& paths, PredictionFormat
 struct PredictRequest {
   ConfigFiles files;
   Weights weights;
-  PreparedPrediction prepared;
+  std::vector<Prediction> predictions;
   PredictionText text;
   StreamInputs stream;                       // with --stream
   std::optional<PrivateFolder> folder = {};  // of what is given
@@ -235,9 +234,10 @@ absl::StatusOr<PredictRequest> Read(const std::vector<std::string>& paths) {
   // A split by class reads the classes.
   const bool by_class = paths.empty() && config.data().split().by() == HoldOutConfig::CLASS;
   ASSIGN_OR_RETURN(
-      wanted.prepared,
+      wanted.predictions,
       PreparePrediction(absl::GetFlag(FLAGS_outputs), by_class ? config.data().label_input() : "",
-                        wanted.weights, *wanted.files.trainer.message, net));
+                        wanted.weights.fit, *wanted.files.trainer.message->mutable_data(), net));
+  RETURN_IF_ERROR(FoldBatchNorms(net, wanted.weights));
   wanted.text.classes = ClassNamesOf(wanted.weights.fit);
   wanted.text.dtype = AccumulateDType(PrecisionOf(config, *net.message));
   if (absl::GetFlag(FLAGS_stream)) {
@@ -246,12 +246,6 @@ absl::StatusOr<PredictRequest> Read(const std::vector<std::string>& paths) {
   }
   RETURN_IF_ERROR(TakeData(paths, wanted));
   return wanted;
-}
-
-void Unnormalize(std::span<const Normalization> units, std::span<const Tensor> values) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    Unnormalize(units[i], {values[i].as<double>(), static_cast<size_t>(values[i].elements())});
-  }
 }
 
 // What a rank has done.
@@ -294,10 +288,9 @@ absl::StatusOr<Predicted> Predict(const PredictRequest& wanted, ProcessGroup& co
                                wanted.weights.tensors, wanted.weights.path, *choice.device,
                                communication, "--batch"));
   ASSIGN_OR_RETURN(const auto writer,
-                   PredictionWriter::Create(sink, wanted.text, wanted.prepared.predictions));
+                   PredictionWriter::Create(sink, wanted.text, wanted.predictions));
   InDataOrder ordered(dataset.size(), [&](int64_t sample, std::span<const Tensor> values) {
     if (values.empty()) return writer->Skip();
-    Unnormalize(wanted.prepared.units, values);
     return writer->Write(dataset.Describe(sample), values);
   });
   std::optional<Progress> progress;
@@ -305,7 +298,7 @@ absl::StatusOr<Predicted> Predict(const PredictRequest& wanted, ProcessGroup& co
   const PredictionSink order = [&](int64_t sample, std::span<const Tensor> values) {
     return ordered.Add(sample, values);
   };
-  const TestSink predict = PredictionsTo(wanted.prepared.predictions, communication, order);
+  const TestSink predict = PredictionsTo(wanted.predictions, communication, order);
   std::vector<double> bad = {0};
   RETURN_IF_ERROR(RunTest(*trained.model, dataset, *choice.device, *trained.stream, communication,
                           [&](const TestedBatch& tested) {
@@ -346,11 +339,10 @@ absl::Status PredictStream(const PredictRequest& wanted, ProcessGroup& communica
                    .pages = {.planner = PlannerOn(choice.device->kind())},
                    .primitives = choice.primitives.get()},
                   wanted.weights.tensors, wanted.weights.path, *choice.device, communication));
-  ASSIGN_OR_RETURN(
-      const auto stream,
-      StreamNet::Create(trained, wanted.stream, wanted.prepared.predictions, *choice.device));
+  ASSIGN_OR_RETURN(const auto stream,
+                   StreamNet::Create(trained, wanted.stream, wanted.predictions, *choice.device));
   ASSIGN_OR_RETURN(const auto writer,
-                   PredictionWriter::Create(ToStdout, wanted.text, wanted.prepared.predictions));
+                   PredictionWriter::Create(ToStdout, wanted.text, wanted.predictions));
   int64_t number = 0;
   for (std::string line; std::getline(std::cin, line);) {
     ++number;
@@ -363,7 +355,6 @@ absl::Status PredictStream(const PredictRequest& wanted, ProcessGroup& communica
       std::fflush(stdout);  // before what stderr says
       return Annotate(values.status(), absl::StrCat("standard input:", number));
     }
-    Unnormalize(wanted.prepared.units, *values);
     RETURN_IF_ERROR(writer->Write(absl::StrCat(number), *values));
     if (std::fflush(stdout) != 0) return absl::ErrnoToStatus(errno, "stdout");
   }

@@ -10,6 +10,7 @@
 #include "engine/runtime/count_text.h"
 #include "engine/training/feed/feed_of.h"
 #include "engine/training/feed/normalization_fit.h"
+#include "engine/training/model/fold_batch_norm.h"
 #include "engine/training/predict/predict.h"
 #include "models/schema/describe.h"
 
@@ -66,9 +67,10 @@ absl::Status NetPredictor::Plan(const NetPredictorOptions& options) {
   }
   ASSIGN_OR_RETURN(trainer_, ParseTrainerText(texts.trainer, weights_.path));
   ASSIGN_OR_RETURN(net_, ParseNetText(texts.net, weights_.path));
-  ASSIGN_OR_RETURN(prepared_, PreparePrediction(options.outputs, /*kept=*/"", weights_,
-                                                *trainer_.message, net_));
   DataConfig& data = *trainer_.message->mutable_data();
+  ASSIGN_OR_RETURN(predictions_,
+                   PreparePrediction(options.outputs, /*kept=*/"", weights_.fit, data, net_));
+  RETURN_IF_ERROR(FoldBatchNorms(net_, weights_));
   if (std::ranges::find(net_.message->input(), data.image_input(), &InputConfig::name) ==
       net_.message->input().end()) {
     data.clear_image_input();
@@ -103,15 +105,15 @@ absl::Status NetPredictor::Plan(const NetPredictorOptions& options) {
   std::vector<NetArray> arrays = InputArrays(*net_.message);
   ASSIGN_OR_RETURN(SizedNet* const sized, SizedFor(max_batch_));
   const std::vector<std::string> classes = ClassNamesOf(weights_.fit);
-  for (size_t p = 0; p < prepared_.predictions.size(); ++p) {
+  for (size_t p = 0; p < predictions_.size(); ++p) {
     const NetNode& node = plan.spec.nodes[static_cast<size_t>(sized->recorders[p])];
     const NetValue& value = plan.spec.values[static_cast<size_t>(node.inputs.front())];
     NetArray& array =
-        arrays.emplace_back(NetArray{.name = prepared_.predictions[p].name, .is_output = true});
+        arrays.emplace_back(NetArray{.name = predictions_[p].name, .is_output = true});
     for (int axis = 0; axis < value.shape.rank(); ++axis) {
       if (axis != value.batch_axis) array.dims.push_back(value.shape[axis]);
     }
-    const bool shares = prepared_.predictions[p].kind == Prediction::OutputKind::kClassShares;
+    const bool shares = predictions_[p].kind == Prediction::OutputKind::kClassShares;
     if (shares && !array.dims.empty() &&
         array.dims.back() == static_cast<int64_t>(classes.size())) {
       array.classes = classes;
@@ -138,7 +140,7 @@ absl::StatusOr<NetPredictor::SizedNet*> NetPredictor::SizedFor(int64_t samples) 
                      TestIteration::Create(*device_.device, net, model.test_pager(n)));
     ASSIGN_OR_RETURN(FedBatch fed, FedBatch::Create(*device_.device, net.plan()));
     SizedNet& sized = sized_.emplace_back(SizedNet{&net, std::move(iteration), std::move(fed), {}});
-    for (const Prediction& prediction : prepared_.predictions) {
+    for (const Prediction& prediction : predictions_) {
       sized.recorders.push_back(RecorderOf(net.plan().spec, prediction));
     }
     if (net.plan().spec.shape.global == samples) wanted = &sized;
@@ -172,7 +174,7 @@ absl::Status NetPredictor::Give(const SizedNet& sized,
     if (given[p] == nullptr) continue;
     const Tensor records = sized.iteration.results().records(sized.recorders[p]);
     const std::span values(records.as<double>(), static_cast<size_t>(records.elements()));
-    if (!prepared_.predictions[p].target.empty()) Unnormalize(prepared_.units[p], values);
+    if (!predictions_[p].target.empty()) Unnormalize(predictions_[p].unit, values);
     std::ranges::transform(values, static_cast<float*>(given[p]->data),
                            [](double value) { return static_cast<float>(value); });
   }

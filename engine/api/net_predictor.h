@@ -13,7 +13,8 @@
 #include "engine/api/fed_batch.h"
 #include "engine/api/opened_device.h"
 #include "engine/data/sets/picture_input.h"
-#include "engine/training/predict/prepared_prediction.h"
+#include "engine/training/model/weights.h"
+#include "engine/training/predict/prediction_net.h"
 #include "engine/training/predict/trained_net.h"
 #include "engine/training/step/test_iteration.h"
 
@@ -28,7 +29,7 @@ struct NetPredictorOptions {
 class NetPredictor {
  public:
   // `path` is for ReadWeights.  Plans for max_batch.
-  // Errors: those of ReadWeights, OpenWished, PreparePrediction and LoadTrained.
+  // Errors: those of ReadWeights, OpenWished, PreparePrediction, FoldBatchNorms and LoadTrained.
   static absl::StatusOr<std::unique_ptr<NetPredictor>> Open(const std::string& path,
                                                             const NetPredictorOptions& options);
 
@@ -63,7 +64,7 @@ class NetPredictor {
   Weights weights_;  // without tensors once the net has them
   Parsed<TrainerConfig> trainer_;
   Parsed<NetConfig> net_;
-  PreparedPrediction prepared_;
+  std::vector<Prediction> predictions_;
   std::optional<ArrayList> arrays_;
   std::vector<std::optional<PictureInput>> pictures_;  // by input, those that are pictures
   SampleMemory picture_memory_;

@@ -185,4 +185,12 @@ absl::StatusOr<TensorFile> FoldTensors(const std::vector<FoldedNorm>& folded,
   return weights.With(std::move(left));
 }
 
+absl::Status FoldBatchNorms(Parsed<NetConfig>& net, Weights& weights) {
+  ASSIGN_OR_RETURN(const std::vector<FoldedNorm> folded, FoldBatchNorms(net));
+  auto tensors = FoldTensors(folded, weights.tensors);
+  if (!tensors.ok()) return Annotate(tensors.status(), weights.path);
+  weights.tensors = *std::move(tensors);
+  return absl::OkStatus();
+}
+
 }  // namespace gyre

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/data/tensors/tensor_file.h"
+#include "engine/training/model/weights.h"
 #include "models/schema/parse.h"
 
 namespace gyre {
@@ -27,5 +28,8 @@ absl::StatusOr<std::vector<FoldedNorm>> FoldBatchNorms(Parsed<NetConfig>& net);
 // Errors, naming the tensor: NotFound, or InvalidArgument for another shape or type.
 absl::StatusOr<TensorFile> FoldTensors(const std::vector<FoldedNorm>& folded,
                                        const TensorFile& weights);
+
+// Both, of a net with its weights.
+absl::Status FoldBatchNorms(Parsed<NetConfig>& net, Weights& weights);
 
 }  // namespace gyre

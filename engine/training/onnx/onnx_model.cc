@@ -65,13 +65,13 @@ std::string NormalizedChannels(const std::string& pictures, const Normalization&
                      {{"epsilon", 0.f}});
 }
 
-void WriteInputs(const OnnxContent& content, const NetSpec& spec, GraphWriter& writer) {
+void WriteInputs(const OnnxSource& source, const NetSpec& spec, GraphWriter& writer) {
   for (int i = 0; i < spec.inputs; ++i) {
     const NetValue& value = spec.values[i];
-    const OnnxForm form = FormOf(value, content.channels_first);
+    const OnnxForm form = FormOf(value, source.channels_first);
     writer.SetInput(i, value.name, form);
-    const auto found = content.normalizations.find(value.name);
-    if (found == content.normalizations.end()) continue;
+    const auto found = source.normalizations.find(value.name);
+    if (found == source.normalizations.end()) continue;
     const auto& [mean, std] = found->second;
     writer.Begin(value.name);
     if (value.shape.rank() == 4 && std::max(mean.size(), std.size()) > 1) {
@@ -98,9 +98,9 @@ int ValueOf(const NetSpec& spec, const Prediction& prediction) {
 }
 
 // A prediction in its unit.
-std::string WriteOutput(const OnnxContent& content, const NetValue& of, int value,
+std::string WriteOutput(const OnnxSource& source, const NetValue& of, int value,
                         const Normalization& unit, GraphWriter& writer) {
-  const OnnxForm form = FormOf(of, content.channels_first);
+  const OnnxForm form = FormOf(of, source.channels_first);
   const bool turned = form.kind == OnnxForm::kChannelsFirst;
   std::string name = writer.ValueOf(value, form);
   if (Differs(unit.std, 1)) {
@@ -112,12 +112,11 @@ std::string WriteOutput(const OnnxContent& content, const NetValue& of, int valu
   return name;
 }
 
-absl::StatusOr<WrittenNet> Write(const Parsed<NetConfig>& net, const OnnxContent& content,
-                                 const Primitives& primitives, const TensorFile* weights,
-                                 bool time_is_free) {
+absl::StatusOr<WrittenNet> Write(const OnnxSource& source, const Primitives& primitives,
+                                 const TensorFile* weights, bool time_is_free) {
   WrittenNet written;
   ParameterSet parameters;
-  ASSIGN_OR_RETURN(written.spec, InferNet(net,
+  ASSIGN_OR_RETURN(written.spec, InferNet(source.net,
                                           {.train = false,
                                            .shape = {.local = kSamples, .global = kSamples},
                                            .primitives = &primitives},
@@ -129,17 +128,16 @@ absl::StatusOr<WrittenNet> Write(const Parsed<NetConfig>& net, const OnnxContent
     RETURN_IF_ERROR(CheckStored(parameter, "", weights->Find(name)));
   }
   GraphWriter writer(written.spec, parameters, weights, time_is_free, written.graph);
-  WriteInputs(content, written.spec, writer);
+  WriteInputs(source, written.spec, writer);
   for (const NetNode& node : written.spec.nodes) {
     if (node.spec.records >= 0) continue;
-    RETURN_IF_ERROR(AtLayer(net, *node.config, writer.Add(node)));
+    RETURN_IF_ERROR(AtLayer(source.net, *node.config, writer.Add(node)));
   }
-  for (size_t p = 0; p < content.predictions.size(); ++p) {
-    const Prediction& prediction = content.predictions[p];
+  for (const Prediction& prediction : source.predictions) {
     const int value = ValueOf(written.spec, prediction);
     writer.Begin(prediction.name);
     written.outputs.push_back(
-        WriteOutput(content, written.spec.values[value], value, content.units[p], writer));
+        WriteOutput(source, written.spec.values[value], value, prediction.unit, writer));
   }
   written.carried = writer.carried();
   written.opset = writer.opset();
@@ -184,18 +182,18 @@ std::vector<int> Sequences(const NetConfig& net) {
 }
 
 // The net written without weights for one more step, if no constant then differs.
-std::optional<NetSpec> ForMoreTime(Parsed<NetConfig>& net, const OnnxContent& content,
-                                   const Primitives& primitives) {
-  const std::vector<int> sequences = Sequences(*net.message);
+std::optional<NetSpec> ForMoreTime(OnnxSource& source, const Primitives& primitives) {
+  NetConfig& net = *source.net.message;
+  const std::vector<int> sequences = Sequences(net);
   if (sequences.empty()) return std::nullopt;
-  const int64_t steps = net.message->input(sequences[0]).dims(0);
+  const int64_t steps = net.input(sequences[0]).dims(0);
   const auto set_steps = [&](int64_t to) {
-    for (const int i : sequences) net.message->mutable_input(i)->set_dims(0, to);
+    for (const int i : sequences) net.mutable_input(i)->set_dims(0, to);
   };
-  const auto before = Write(net, content, primitives, nullptr, /*time_is_free=*/true);
+  const auto before = Write(source, primitives, nullptr, /*time_is_free=*/true);
   // Fewer steps: a table of positions has no more rows.
   set_steps(steps > 1 ? steps - 1 : 2);
-  auto after = Write(net, content, primitives, nullptr, /*time_is_free=*/true);
+  auto after = Write(source, primitives, nullptr, /*time_is_free=*/true);
   set_steps(steps);
   if (!before.ok() || !after.ok()) return std::nullopt;
   if (before->graph.SerializeAsString() != after->graph.SerializeAsString()) return std::nullopt;
@@ -249,11 +247,10 @@ std::string NameInModel(const Prediction& prediction) {
   return prediction.name;
 }
 
-absl::StatusOr<onnx::ModelProto> MakeOnnx(Parsed<NetConfig>& net, const OnnxContent& content,
-                                          const Primitives& primitives) {
-  const std::optional<NetSpec> longer = ForMoreTime(net, content, primitives);
+absl::StatusOr<onnx::ModelProto> MakeOnnx(OnnxSource& source, const Primitives& primitives) {
+  const std::optional<NetSpec> longer = ForMoreTime(source, primitives);
   ASSIGN_OR_RETURN(WrittenNet written,
-                   Write(net, content, primitives, content.weights, longer.has_value()));
+                   Write(source, primitives, &source.tensors, longer.has_value()));
   const NetSpec& spec = written.spec;
   const NetSpec& other = longer ? *longer : spec;
   onnx::ModelProto model;
@@ -263,20 +260,20 @@ absl::StatusOr<onnx::ModelProto> MakeOnnx(Parsed<NetConfig>& net, const OnnxCont
   model.add_opset_import()->set_version(written.opset);
   onnx::GraphProto& graph = *model.mutable_graph();
   graph = std::move(written.graph);
-  graph.set_name(net.message->name());
+  graph.set_name(source.net.message->name());
   for (int i = 0; i < spec.inputs; ++i) {
     const NetValue& value = spec.values[i];
     if (value.consumers.empty()) continue;
     Declare(value.name, value.shape, other.values[i].shape, value.batch_axis, value.dtype,
-            FormOf(value, content.channels_first), *graph.add_input());
+            FormOf(value, source.channels_first), *graph.add_input());
   }
   for (const GraphWriter::CarriedValue& carried : written.carried) {
     Declare(carried.name, carried.shape, carried.shape, /*batch_axis=*/0, DType::kF32, {},
             *graph.add_input());
   }
   std::set<std::string> names;
-  for (size_t p = 0; p < content.predictions.size(); ++p) {
-    const Prediction& prediction = content.predictions[p];
+  for (size_t p = 0; p < source.predictions.size(); ++p) {
+    const Prediction& prediction = source.predictions[p];
     const std::string name = NameInModel(prediction);
     if (!names.insert(name).second) {
       return absl::InvalidArgumentError(
@@ -286,7 +283,7 @@ absl::StatusOr<onnx::ModelProto> MakeOnnx(Parsed<NetConfig>& net, const OnnxCont
     const NetValue& value = spec.values[v];
     AddOutput(written.outputs[p], name, graph);
     Declare(name, value.shape, other.values[v].shape, value.batch_axis, value.dtype,
-            FormOf(value, content.channels_first), *graph.add_output());
+            FormOf(value, source.channels_first), *graph.add_output());
   }
   for (const GraphWriter::CarriedValue& carried : written.carried) {
     if (carried.next.empty()) continue;
@@ -295,10 +292,10 @@ absl::StatusOr<onnx::ModelProto> MakeOnnx(Parsed<NetConfig>& net, const OnnxCont
     Declare(name, carried.shape, carried.shape, /*batch_axis=*/0, DType::kF32, {},
             *graph.add_output());
   }
-  if (!content.classes.empty()) {
+  if (!source.classes.empty()) {
     onnx::StringStringEntryProto& entry = *model.add_metadata_props();
     entry.set_key("classes");
-    entry.set_value(nlohmann::json(content.classes)
+    entry.set_value(nlohmann::json(source.classes)
                         .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
   return model;

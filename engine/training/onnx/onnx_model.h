@@ -5,43 +5,26 @@
 // net's parameters and constants do not depend on it.
 #pragma once
 
-#include <map>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/data/batches/decoder.h"
-#include "engine/data/tensors/tensor_file.h"
 #include "engine/runtime/primitives/primitives.h"
 #include "engine/training/net/infer/net_spec.h"
+#include "engine/training/onnx/onnx_source.h"
 #include "engine/training/onnx/onnx_subset.pb.h"
-#include "engine/training/predict/prediction_net.h"
 #include "layers/interface/onnx.h"
-#include "models/schema/parse.h"
 
 namespace gyre {
-
-struct OnnxContent {
-  std::span<const Prediction> predictions;                   // of CutToPredict, which cut the net
-  std::span<const Normalization> units;                      // of predictions, undone
-  const TensorFile* weights = nullptr;                       // of the net as it is given
-  std::map<std::string, Normalization> normalizations = {};  // by input
-  std::vector<std::string> classes = {};
-  // Inputs and outputs of four axes are N,C,H,W instead of N,H,W,C.
-  bool channels_first = false;
-};
 
 // The form in which the model has an input or an output.
 OnnxForm FormOf(const NetValue& value, bool channels_first);
 // The model's name of an output: "fc2", or "fc2.softmax" behind that.
 std::string NameInModel(const Prediction& prediction);
 
-// Changes the net's text for a moment.  All are alike in F32, whatever the precision of the net.
+// Changes the source's text for a moment.  All are alike in F32, whatever the precision of the net.
 // Errors: those of InferNet, CheckStored and Layer::ToOnnx, with the layer's position, and
 // InvalidArgument for two outputs of one name.
-absl::StatusOr<onnx::ModelProto> MakeOnnx(Parsed<NetConfig>& net, const OnnxContent& content,
-                                          const Primitives& primitives);
+absl::StatusOr<onnx::ModelProto> MakeOnnx(OnnxSource& source, const Primitives& primitives);
 
 // Makes the axes N and T of a net's model have one extent: that, and that of the net's text. OpenCV
 // 4.6 reads recurrent layers only so, and GRU only with a constant for its first state.

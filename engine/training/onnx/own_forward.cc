@@ -107,12 +107,11 @@ absl::StatusOr<HostTensors> OwnForward::Run(const HostTensors& inputs) {
       iteration_->Run(batch_.batch, *trained_.stream,
                       [](Stream&, absl::string_view, Tensor) { return absl::OkStatus(); }));
   HostTensors outputs;
-  for (size_t p = 0; p < source_.predictions.size(); ++p) {
-    const Prediction& prediction = source_.predictions[p];
+  for (const Prediction& prediction : source_.predictions) {
     const int recorder = RecorderOf(spec(), prediction);
     const NetValue& value = spec().values[spec().nodes[recorder].inputs[0]];
     const Tensor records = iteration_->results().records(recorder);  // by sample
-    Unnormalize(source_.units[p], {records.as<double>(), static_cast<size_t>(records.elements())});
+    Unnormalize(prediction.unit, {records.as<double>(), static_cast<size_t>(records.elements())});
     const Tensor to =
         outputs.Add(NameInModel(prediction), ShapeInModel(source_, value), DType::kF32);
     const int64_t outer = value.shape.elements(0, value.batch_axis);

@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "engine/training/onnx/onnx_source.h"
+#include "engine/training/onnx/onnx_model.h"
 #include "engine/training/predict/trained_net.h"
 #include "engine/training/step/owned_batch.h"
 #include "engine/training/step/test_iteration.h"

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/runtime/check.h"
+#include "engine/training/feed/normalization_fit.h"
 
 namespace gyre {
 namespace {
@@ -53,6 +54,7 @@ TestSink PredictionsTo(std::span<const Prediction> predictions, ProcessGroup& co
     for (size_t i = 0; i < predictions.size(); ++i) {
       const Tensor records = tested.results.records(RecorderOf(spec, predictions[i]));
       RETURN_IF_ERROR(Join(records, first, count, communication, rows->values[i]));
+      Unnormalize(predictions[i].unit, rows->values[i]);
       row.push_back({nullptr, Shape({records.shape[1], records.shape[2]}), DType::kF64});
     }
     if (communication.rank() != 0) return absl::OkStatus();

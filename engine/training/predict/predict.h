@@ -16,7 +16,8 @@ namespace gyre {
 int RecorderOf(const NetSpec& net, const Prediction& prediction);
 
 // Called for each sample on rank 0 alone.  `values` are F64 [places, columns], a tensor for each
-// prediction, and live until it returns.  They are empty for a sample that could not be read.
+// prediction in its unit, and live until it returns.  They are empty for a sample that could not be
+// read.
 using PredictionSink = std::function<absl::Status(int64_t sample, std::span<const Tensor> values)>;
 
 // What gives RunTest's batches to `sink`.  `predictions` are of CutToPredict or AddClassShares,

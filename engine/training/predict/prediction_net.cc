@@ -1,12 +1,12 @@
 #include "engine/training/predict/prediction_net.h"
 
 #include <algorithm>
-#include <functional>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
 #include "engine/training/feed/feed_of.h"
+#include "engine/training/feed/losses.h"
 #include "models/schema/graph.h"
 
 namespace gyre {
@@ -82,13 +82,16 @@ std::set<std::string> NeededBy(const NetGraph& graph, const std::vector<WantedOu
   return needed;
 }
 
+// The layer whose shares `record` records.
+std::string SharesOf(const std::string& record) { return record + "-shares"; }
+
 // Appends the layers of prediction number `number`.
 Prediction Append(const WantedOutput& output, size_t number, NetConfig& net) {
   std::string from = output.name;
   const std::string base = absl::StrCat("predict-", number);
   if (output.kind != Prediction::OutputKind::kValues) {
     LayerConfig& shares = *net.add_layer();
-    shares.set_name(absl::StrCat(base, "-shares"));
+    shares.set_name(SharesOf(base));
     shares.add_input(from);
     if (output.kind == Prediction::OutputKind::kClassShares) {
       shares.mutable_softmax();
@@ -104,11 +107,54 @@ Prediction Append(const WantedOutput& output, size_t number, NetConfig& net) {
   return {output.name, base, output.target, output.kind};
 }
 
-template <typename Repeated>
-void Keep(const std::function<bool(const std::string&)>& stays, Repeated& fields) {
+// What stays keeps its address, which is the key of its position.
+template <typename Repeated, typename Gone>
+void Remove(Repeated& fields, const Gone& gone) {
   for (int i = fields.size() - 1; i >= 0; --i) {
-    if (!stays(fields[i].name())) fields.DeleteSubrange(i, 1);
+    if (gone(fields[i])) fields.DeleteSubrange(i, 1);
   }
+}
+
+bool Lacks(const NetConfig& net, const std::string& input) {
+  return std::ranges::find(net.input(), input, &InputConfig::name) == net.input().end();
+}
+
+// Removes what feeds inputs that the cut net lacks.  Returns whether anything is left.
+bool ForgetInputs(const NetConfig& net, DatasetConfig& set) {
+  if (set.has_images()) {
+    ImagesConfig& images = *set.mutable_images();
+    if (Lacks(net, images.label())) images.clear_label();
+    return !images.has_input() || !Lacks(net, images.input());
+  }
+  if (!set.has_arrays()) return true;
+  auto& arrays = *set.mutable_arrays()->mutable_array();
+  Remove(arrays, [&](const ArrayConfig& array) { return Lacks(net, array.input()); });
+  return !arrays.empty();
+}
+
+// Likewise of data.train and data.test, and of what is beside them.
+void ForgetSources(const NetConfig& net, DataConfig& data) {
+  std::vector<DatasetConfig*> sets = {data.mutable_train()};
+  if (data.has_test()) sets.push_back(data.mutable_test());
+  for (DatasetConfig* set : sets) ForgetInputs(net, *set);
+  for (int i = data.train().beside_size() - 1; i >= 0; --i) {
+    bool left = true;
+    for (DatasetConfig* set : sets) left = ForgetInputs(net, *set->mutable_beside(i)) && left;
+    for (DatasetConfig* set : sets) {
+      if (!left) set->mutable_beside()->DeleteSubrange(i, 1);
+    }
+  }
+}
+
+// Removes what is of training alone, or of inputs that the cut net lacks.
+void Forget(const NetConfig& net, DataConfig& data) {
+  ForgetSources(net, data);
+  data.clear_augmentation();
+  data.clear_class_weight();
+  data.clear_max_bad_samples();
+  if (data.order() != DataConfig::CONTIGUOUS) data.clear_order();
+  Remove(*data.mutable_normalization(),
+         [&](const NormalizationConfig& config) { return Lacks(net, InputOf(config, data)); });
 }
 
 }  // namespace
@@ -137,8 +183,10 @@ absl::StatusOr<std::vector<Prediction>> CutToPredict(std::span<const std::string
       if (source.is_net_input) read.insert(config.input(source.index).name());
     }
   }
-  Keep([&](const std::string& name) { return needed.contains(name); }, *config.mutable_layer());
-  Keep([&](const std::string& name) { return read.contains(name); }, *config.mutable_input());
+  Remove(*config.mutable_layer(),
+         [&](const LayerConfig& layer) { return !needed.contains(layer.name()); });
+  Remove(*config.mutable_input(),
+         [&](const InputConfig& input) { return !read.contains(input.name()); });
   std::vector<Prediction> predictions;
   for (const WantedOutput& output : wanted) {
     predictions.push_back(Append(output, predictions.size(), config));
@@ -146,11 +194,27 @@ absl::StatusOr<std::vector<Prediction>> CutToPredict(std::span<const std::string
   return predictions;
 }
 
+absl::StatusOr<std::vector<Prediction>> PreparePrediction(std::span<const std::string> outputs,
+                                                          const std::string& kept, const Fit& fit,
+                                                          DataConfig& data,
+                                                          Parsed<NetConfig>& net) {
+  const NetConfig whole = *net.message;
+  ASSIGN_OR_RETURN(std::vector<Prediction> predictions, CutToPredict(outputs, kept, net));
+  for (Prediction& prediction : predictions) {
+    if (prediction.target.empty()) continue;
+    ASSIGN_OR_RETURN(prediction.unit, NormalizationOf(data, fit, whole, prediction.target));
+  }
+  Forget(*net.message, data);
+  return predictions;
+}
+
 void AddScores(std::vector<Prediction>& predictions, NetConfig& net) {
-  const size_t shares = predictions.size();
-  for (size_t p = 0; p < shares; ++p) {
+  const size_t outputs = predictions.size();
+  for (size_t p = 0; p < outputs; ++p) {
     if (predictions[p].kind == Prediction::OutputKind::kValues) continue;
-    predictions.push_back(Append({predictions[p].name}, predictions.size(), net));
+    const auto shares =
+        std::ranges::find(net.layer(), SharesOf(predictions[p].record), &LayerConfig::name);
+    predictions.push_back(Append({shares->input(0)}, predictions.size(), net));
   }
 }
 

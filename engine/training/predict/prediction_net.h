@@ -1,4 +1,5 @@
-// prediction_net.h: the part of a net that computes what is asked for, without labels and losses.
+// prediction_net.h: the part of a net that computes what is asked for, without labels and losses,
+// and of a run's data what feeds it.
 // Pure functions.
 #pragma once
 
@@ -9,7 +10,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/data/batches/decoder.h"
+#include "engine/data/sets/fit.h"
 #include "models/schema/parse.h"
+#include "models/schema/trainer.pb.h"
 
 namespace gyre {
 
@@ -24,6 +28,7 @@ struct Prediction {
   std::string record;  // the layer that records it
   std::string target;  // the net's input that it is to equal, in that input's unit, or ""
   OutputKind kind = OutputKind::kValues;
+  Normalization unit = {};  // of the target, undone by Unnormalize
 };
 
 // Removes all layers of `net` but those that `outputs` need when testing, and inputs that none of
@@ -35,8 +40,14 @@ absl::StatusOr<std::vector<Prediction>> CutToPredict(std::span<const std::string
                                                      const std::string& kept,
                                                      Parsed<NetConfig>& net);
 
+// CutToPredict, with the units of targets by the weights' fit.  Removes from `data` what is of
+// training alone, or of inputs that are cut.  Errors: also those of NormalizationOf.
+absl::StatusOr<std::vector<Prediction>> PreparePrediction(std::span<const std::string> outputs,
+                                                          const std::string& kept, const Fit& fit,
+                                                          DataConfig& data, Parsed<NetConfig>& net);
+
 // Appends what records the scores that predictions of shares are made of, and the predictions of
-// these.  `net` is CutToPredict's.
+// these.  `net` is CutToPredict's, whose batch norms may be folded.
 void AddScores(std::vector<Prediction>& predictions, NetConfig& net);
 
 // Appends what records the class shares of the first softmax_cross_entropy [N, classes] whose

@@ -218,12 +218,8 @@ absl::StatusOr<std::unique_ptr<StreamNet>> StreamNet::Create(
   ASSIGN_OR_RETURN(TestIteration iteration,
                    TestIteration::Create(device, net, trained.model->test_pager(0)));
   ASSIGN_OR_RETURN(OwnedBatch batch, OwnedBatch::Create(device, net.plan()));
-  std::unique_ptr<StreamNet> stream(
-      new StreamNet(trained, inputs, std::move(iteration), std::move(batch)));
-  for (const Prediction& prediction : predictions) {
-    stream->recorders_.push_back(RecorderOf(net.plan().spec, prediction));
-  }
-  return stream;
+  return std::unique_ptr<StreamNet>(
+      new StreamNet(trained, inputs, predictions, std::move(iteration), std::move(batch)));
 }
 
 absl::Status StreamNet::Begin() {
@@ -287,8 +283,10 @@ absl::StatusOr<std::span<const Tensor>> StreamNet::Step(const std::string& line)
   };
   RETURN_IF_ERROR(iteration_.Run(batch_.batch, *trained_.stream, alone));
   values_.clear();
-  for (const int recorder : recorders_) {
+  for (const Prediction& prediction : predictions_) {
+    const int recorder = RecorderOf(trained_.model->test().front()->plan().spec, prediction);
     const Tensor records = iteration_.results().records(recorder);
+    Unnormalize(prediction.unit, {records.as<double>(), static_cast<size_t>(records.elements())});
     values_.push_back({records.data, Shape({records.shape[1], records.shape[2]}), DType::kF64});
   }
   return std::span<const Tensor>(values_);

@@ -55,25 +55,27 @@ class StreamNet {
 
   // Begins a sequence.
   absl::Status Begin();
-  // Its next step.  Returns F64 [places, columns], a tensor for each prediction, valid until the
-  // next step.  Errors: InvalidArgument for another line, without its number, and those of layers.
+  // Its next step.  Returns F64 [places, columns], a tensor for each prediction in its unit, valid
+  // until the next step.  Errors: InvalidArgument for another line, without its number, and those
+  // of layers.
   absl::StatusOr<std::span<const Tensor>> Step(const std::string& line);
 
  private:
-  StreamNet(const TrainedNet& trained, const StreamInputs& inputs, TestIteration iteration,
-            OwnedBatch batch)
+  StreamNet(const TrainedNet& trained, const StreamInputs& inputs,
+            std::span<const Prediction> predictions, TestIteration iteration, OwnedBatch batch)
       : trained_(trained),
         inputs_(inputs),
+        predictions_(predictions),
         iteration_(std::move(iteration)),
         batch_(std::move(batch)) {}
   absl::Status Fill(const std::string& line);
 
   const TrainedNet& trained_;
   const StreamInputs& inputs_;
+  const std::span<const Prediction> predictions_;
   TestIteration iteration_;
   OwnedBatch batch_;
-  std::vector<int> recorders_;  // by prediction
-  std::vector<Tensor> values_;  // likewise, of the last step
+  std::vector<Tensor> values_;  // by prediction, of the last step
   bool begun_ = false;
 };
 

@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<OnnxCase>> MakeOnnxCase(Parsed<NetConfig> net,
   weights.path = "random";
   weights.tensors = TensorFile().With(made->weights.tensors);
   ASSIGN_OR_RETURN(made->source, MakeOnnxSource(std::move(net), data, weights, options));
-  ASSIGN_OR_RETURN(made->model, made->source.Model(CpuPrimitives()));
+  ASSIGN_OR_RETURN(made->model, MakeOnnx(made->source, CpuPrimitives()));
   return made;
 }
 
@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<OnnxCase>> CaseOfRun(const std::string& path,
   auto made = std::make_unique<OnnxCase>();
   ASSIGN_OR_RETURN(made->source,
                    MakeOnnxSource(std::move(net), trainer.message->data(), weights, options));
-  ASSIGN_OR_RETURN(made->model, made->source.Model(CpuPrimitives()));
+  ASSIGN_OR_RETURN(made->model, MakeOnnx(made->source, CpuPrimitives()));
   return made;
 }
 

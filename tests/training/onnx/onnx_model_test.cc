@@ -187,7 +187,7 @@ TEST(OnnxModel, HoldsClasses) {
   auto made = *Case(kImages);
   made->source.classes = {"cat", "\"dog\""};
   const Primitives primitives(DeviceKind::kCpu, 1);
-  const auto model = made->source.Model(primitives);
+  const auto model = MakeOnnx(made->source, primitives);
   ASSERT_TRUE(model.ok()) << model.status();
   ASSERT_EQ(model->metadata_props_size(), 1);
   EXPECT_EQ(model->metadata_props(0).key(), "classes");
@@ -219,7 +219,7 @@ TEST(OnnxModel, NeedsEveryParameter) {
   auto made = *Case(kImages);
   const Primitives primitives(DeviceKind::kCpu, 1);
   made->source.tensors = made->source.tensors.With({});
-  EXPECT_THAT(made->source.Model(primitives).status().message(), HasSubstr("\"conv.weight\""));
+  EXPECT_THAT(MakeOnnx(made->source, primitives).status().message(), HasSubstr("\"conv.weight\""));
 }
 
 TEST(WriteOnnx, WritesWhatIsReadBack) {
