@@ -25,38 +25,20 @@ std::span<const double> ValuesOf(const Tensor& values) {
 }
 
 // The numbers of the largest values, the largest first, of equal ones the first.
-std::vector<size_t> Largest(std::span<const double> values, size_t count) {
-  std::vector<size_t> order(values.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  count = std::min(count, order.size());
-  std::ranges::partial_sort(
-      order, order.begin() + static_cast<std::ptrdiff_t>(count),
-      [&](size_t a, size_t b) { return values[a] != values[b] ? values[a] > values[b] : a < b; });
-  order.resize(count);
+std::vector<int64_t> Largest(std::span<const double> values, int64_t count) {
+  std::vector<int64_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto end = order.begin() + std::min(count, std::ssize(order));
+  std::ranges::partial_sort(order, end, [&](int64_t a, int64_t b) {
+    return values[a] != values[b] ? values[a] > values[b] : a < b;
+  });
+  order.erase(end, order.end());
   return order;
 }
 
-// What all formats share.
-class Output : public PredictionWriter {
+class TableWriter : public PredictionWriter {
  public:
-  Output(FileSink sink, PredictionText text, std::span<const Prediction> predictions)
-      : sink_(std::move(sink)),
-        text_(std::move(text)),
-        predictions_(predictions.begin(), predictions.end()) {}
-
- protected:
-  std::string ClassName(size_t number) const {
-    return NameOfClass(static_cast<int64_t>(number), text_.classes);
-  }
-
-  const FileSink sink_;
-  const PredictionText text_;
-  const std::vector<Prediction> predictions_;
-};
-
-class TableWriter : public Output {
- public:
-  using Output::Output;
+  using PredictionWriter::PredictionWriter;
   absl::Status Write(const std::string& sample, std::span<const Tensor> values) override {
     std::string line = sample;
     for (size_t i = 0; i < values.size(); ++i) {
@@ -72,8 +54,8 @@ class TableWriter : public Output {
  private:
   void AddRow(const Prediction& prediction, std::span<const double> row, std::string& line) const {
     if (prediction.kind == Prediction::OutputKind::kClassShares) {
-      for (const size_t c : Largest(row, static_cast<size_t>(text_.top))) {
-        absl::StrAppendFormat(&line, "  %s %.4f", ClassName(c), row[c]);
+      for (const int64_t c : Largest(row, text_.top)) {
+        absl::StrAppendFormat(&line, "  %s %.4f", NameOfClass(c, text_.classes), row[c]);
       }
       return;
     }
@@ -81,9 +63,9 @@ class TableWriter : public Output {
   }
 };
 
-class JsonWriter : public Output {
+class JsonWriter : public PredictionWriter {
  public:
-  using Output::Output;
+  using PredictionWriter::PredictionWriter;
   absl::Status Write(const std::string& sample, std::span<const Tensor> values) override {
     nlohmann::ordered_json line;
     line["sample"] = sample;
@@ -107,8 +89,8 @@ class JsonWriter : public Output {
       for (const double value : row) json.push_back(Number(value));
       return json;
     }
-    for (const size_t c : Largest(row, static_cast<size_t>(text_.top))) {
-      json.push_back({{"class", ClassName(c)}, {"share", Number(row[c])}});
+    for (const int64_t c : Largest(row, text_.top)) {
+      json.push_back({{"class", NameOfClass(c, text_.classes)}, {"share", Number(row[c])}});
     }
     return json;
   }
@@ -118,9 +100,9 @@ class JsonWriter : public Output {
   }
 };
 
-class CsvWriter : public Output {
+class CsvWriter : public PredictionWriter {
  public:
-  using Output::Output;
+  using PredictionWriter::PredictionWriter;
   absl::Status Write(const std::string& sample, std::span<const Tensor> values) override {
     if (!std::exchange(begun_, true)) RETURN_IF_ERROR(sink_(Header(values)));
     std::string line = CsvCell(sample);
@@ -141,7 +123,7 @@ class CsvWriter : public Output {
       const bool classes =
           predictions_[i].kind == Prediction::OutputKind::kClassShares && values[i].shape[0] == 1;
       for (int64_t v = 0; v < count; ++v) {
-        const std::string name = classes      ? ClassName(static_cast<size_t>(v))
+        const std::string name = classes      ? NameOfClass(v, text_.classes)
                                  : count == 1 ? predictions_[i].name
                                               : absl::StrCat(predictions_[i].name, ".", v);
         absl::StrAppend(&line, ",", CsvCell(name));
@@ -153,9 +135,9 @@ class CsvWriter : public Output {
   bool begun_ = false;
 };
 
-class NpyWriter : public Output {
+class NpyWriter : public PredictionWriter {
  public:
-  using Output::Output;
+  using PredictionWriter::PredictionWriter;
   absl::Status Write(const std::string&, std::span<const Tensor> values) override {
     if (!begun_) {
       shape_ = values[0].shape;

@@ -33,6 +33,10 @@ class PredictionWriter {
   // Errors: InvalidArgument for kNpy with several predictions.
   static absl::StatusOr<std::unique_ptr<PredictionWriter>> Create(
       FileSink sink, PredictionText text, std::span<const Prediction> predictions);
+  PredictionWriter(FileSink sink, PredictionText text, std::span<const Prediction> predictions)
+      : sink_(std::move(sink)),
+        text_(std::move(text)),
+        predictions_(predictions.begin(), predictions.end()) {}
   virtual ~PredictionWriter() = default;
 
   // The next sample.  `values` are F64 [places, columns], a tensor for each prediction.
@@ -42,6 +46,11 @@ class PredictionWriter {
   virtual absl::Status Skip() { return absl::OkStatus(); }
   // After the last one.  What replaces as many first bytes of what was written, or "".
   virtual absl::StatusOr<std::string> Finish() { return ""; }
+
+ protected:
+  const FileSink sink_;
+  const PredictionText text_;
+  const std::vector<Prediction> predictions_;
 };
 
 }  // namespace gyre
