@@ -1,6 +1,7 @@
 #include "engine/training/predict/predict.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -71,6 +72,34 @@ TestSink PredictionsTo(std::span<const Prediction> predictions, ProcessGroup& co
     }
     return absl::OkStatus();
   };
+}
+
+absl::Status InDataOrder::Add(int64_t sample, std::span<const Tensor> values) {
+  if (sample < next_ || sample >= samples_) return absl::OkStatus();
+  if (sample > next_) {
+    HostTensors& early = early_[sample];
+    for (const Tensor& value : values) {
+      std::memcpy(early.Add("", value.shape, value.dtype).data, value.data, value.bytes());
+    }
+    return absl::OkStatus();
+  }
+  ++next_;
+  RETURN_IF_ERROR(sink_(sample, values));
+  while (!early_.empty() && early_.begin()->first == next_) RETURN_IF_ERROR(HandOnFirst());
+  return absl::OkStatus();
+}
+
+absl::Status InDataOrder::Finish() {
+  while (!early_.empty()) RETURN_IF_ERROR(HandOnFirst());
+  return absl::OkStatus();
+}
+
+absl::Status InDataOrder::HandOnFirst() {
+  const auto first = early_.extract(early_.begin());
+  next_ = first.key() + 1;
+  std::vector<Tensor> values;
+  for (const NamedTensor& named : first.mapped().tensors) values.push_back(named.tensor);
+  return sink_(first.key(), values);
 }
 
 }  // namespace gyre

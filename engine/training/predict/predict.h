@@ -1,11 +1,15 @@
 // predict.h: what a trained net says of each sample of a data set.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "distributed/process_group.h"
+#include "engine/training/parameter.h"
 #include "engine/training/predict/prediction_net.h"
 #include "engine/training/step/evaluation.h"
 
@@ -25,5 +29,26 @@ using PredictionSink = std::function<absl::Status(int64_t sample, std::span<cons
 // outlive the result.  Errors: those of communication, and the sink's.
 TestSink PredictionsTo(std::span<const Prediction> predictions, ProcessGroup& communication,
                        const PredictionSink& sink);
+
+// Hands on samples in the data's order, which contiguous rows of a batch do not have.  Keeps those
+// in memory that come early.  Used by one thread.
+class InDataOrder {
+ public:
+  // Of samples 0 to `samples` - 1.  Others are padding, and are left out.
+  InDataOrder(int64_t samples, PredictionSink sink) : samples_(samples), sink_(std::move(sink)) {}
+
+  // Errors: the sink's.
+  absl::Status Add(int64_t sample, std::span<const Tensor> values);
+  // After the last.  Samples that have not come are passed over.
+  absl::Status Finish();
+
+ private:
+  absl::Status HandOnFirst();  // of early_
+
+  const int64_t samples_;
+  const PredictionSink sink_;
+  int64_t next_ = 0;
+  std::map<int64_t, HostTensors> early_;
+};
 
 }  // namespace gyre

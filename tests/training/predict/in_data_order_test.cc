@@ -1,10 +1,10 @@
 // Random orders, with padding and samples that never come.
-#include "engine/training/predict/in_data_order.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
+
+#include "engine/training/predict/predict.h"
 
 namespace gyre {
 namespace {
