@@ -64,16 +64,10 @@ void ClassReport::Add(const std::string& sample, int64_t label, std::span<const 
   worst_.pop_back();
 }
 
-double ClassReport::RightShare() const {
-  int64_t correct = 0;
-  for (const ClassCounts& counts : classes_) correct += counts.correct;
-  return Share(correct, samples_);
-}
-
-double ClassReport::InTopShare() const {
-  int64_t in_top = 0;
-  for (const ClassCounts& counts : classes_) in_top += counts.in_top;
-  return Share(in_top, samples_);
+double ClassReport::ShareOf(int64_t ClassCounts::*count) const {
+  int64_t sum = 0;
+  for (const ClassCounts& counts : classes_) sum += counts.*count;
+  return Share(sum, samples_);
 }
 
 std::vector<size_t> ClassReport::MostConfused(size_t most) const {
@@ -120,8 +114,8 @@ std::string ClassReport::Json() const {
                      {"share_of_label", of.share},
                      {"loss", of.loss}});  // null where it is infinite
   }
-  const Json report = {{"top_1", RightShare()},
-                       {absl::StrCat("top_", top_), InTopShare()},
+  const Json report = {{"top_1", ShareOf(&ClassCounts::correct)},
+                       {absl::StrCat("top_", top_), ShareOf(&ClassCounts::in_top)},
                        {"classes", classes},
                        {"confused", confused},
                        {"worst", worst}};
@@ -130,9 +124,9 @@ std::string ClassReport::Json() const {
 }
 
 std::string ClassReport::Text() const {
-  std::string text = absl::StrFormat("top-1 %.4f\n", RightShare());
+  std::string text = absl::StrFormat("top-1 %.4f\n", ShareOf(&ClassCounts::correct));
   if (static_cast<int>(classes_.size()) > top_) {
-    absl::StrAppendFormat(&text, "top-%d %.4f\n", top_, InTopShare());
+    absl::StrAppendFormat(&text, "top-%d %.4f\n", top_, ShareOf(&ClassCounts::in_top));
   }
   constexpr size_t kMost = 20, kWidth = 24;
   std::vector<const ClassCounts*> order;
@@ -165,32 +159,29 @@ absl::Status ClassReport::Write(const std::string& folder) const {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return absl::ErrnoToStatus(error.value(), folder);
-  const size_t count = classes_.size();
   std::string classes = absl::StrCat("class,samples,right,in_top_", top_, ",predicted\n");
-  std::string confusion = "label";
+  std::string header = "label", confusion;
+  NamedSquare square{.rows = "labels", .columns = "predictions", .names = {}, .shares = {}};
+  auto confused = confusion_.begin();
   for (const ClassCounts& counts : classes_) {
-    absl::StrAppend(&classes, CsvCell(counts.name), ",", counts.samples, ",", counts.correct, ",",
-                    counts.in_top, ",", counts.predicted, "\n");
-    absl::StrAppend(&confusion, ",", CsvCell(counts.name));
-  }
-  confusion += "\n";
-  for (size_t label = 0; label < count; ++label) {
-    confusion += CsvCell(classes_[label].name);
-    for (size_t c = 0; c < count; ++c) absl::StrAppend(&confusion, ",", confused(label, c));
+    const std::string cell = CsvCell(counts.name);
+    absl::StrAppend(&classes, cell, ",", counts.samples, ",", counts.correct, ",", counts.in_top,
+                    ",", counts.predicted, "\n");
+    absl::StrAppend(&header, ",", cell);
+    confusion += cell;
+    square.names.push_back(counts.name);
+    for (size_t c = 0; c < classes_.size(); ++c, ++confused) {
+      absl::StrAppend(&confusion, ",", *confused);
+      square.shares.push_back(Share(*confused, counts.samples));
+    }
     confusion += "\n";
   }
+  confusion.insert(0, header + "\n");
   std::string costly = "sample,label,predicted,share_of_label,loss\n";
   for (const Costly& of : Worst()) {
     absl::StrAppendFormat(&costly, "%s,%s,%s,%.6g,%.6g\n", CsvCell(of.sample),
                           CsvCell(classes_[of.label].name), CsvCell(classes_[of.predicted].name),
                           of.share, of.loss);
-  }
-  NamedSquare square{.rows = "labels", .columns = "predictions", .names = {}, .shares = {}};
-  for (size_t label = 0; label < count; ++label) {
-    square.names.push_back(classes_[label].name);
-    for (size_t c = 0; c < count; ++c) {
-      square.shares.push_back(Share(confused(label, c), classes_[label].samples));
-    }
   }
   ASSIGN_OR_RETURN(const std::string png, DrawSquare(square));
   RETURN_IF_ERROR(WriteFileAtomically(folder + "/classes.csv", classes));

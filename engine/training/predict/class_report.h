@@ -10,14 +10,6 @@
 
 namespace gyre {
 
-struct ClassCounts {
-  std::string name;
-  int64_t samples = 0;    // of the class
-  int64_t correct = 0;    // of these, those that it is the likeliest class of
-  int64_t in_top = 0;     // of these, those with it among the `top` likeliest
-  int64_t predicted = 0;  // of any class, those that it is the likeliest class of
-};
-
 class ClassReport {
  public:
   // Errors: InvalidArgument for more classes than 4096, whose pairs take 128 MiB, and twice as much
@@ -32,14 +24,6 @@ class ClassReport {
   // class counts as the likeliest.  Precondition: 0 <= label < shares.size() == the classes.
   void Add(const std::string& sample, int64_t label, std::span<const double> shares);
 
-  int64_t samples() const { return samples_; }
-  int top() const { return top_; }
-  const std::vector<ClassCounts>& classes() const { return classes_; }
-  // Samples of class `label` of which `predicted` is the likeliest.
-  int64_t confused(size_t label, size_t predicted) const {
-    return confusion_[label * classes_.size() + predicted];
-  }
-
   // For people: shares of samples that are right, a table of at most 20 classes, the least right
   // first, and the pairs that are confused most.
   std::string Text() const;
@@ -51,8 +35,15 @@ class ClassReport {
   absl::Status Write(const std::string& folder) const;
 
  private:
-  double RightShare() const;
-  double InTopShare() const;
+  struct ClassCounts {
+    std::string name;
+    int64_t samples = 0;    // of the class
+    int64_t correct = 0;    // of these, those that it is the likeliest class of
+    int64_t in_top = 0;     // of these, those with it among the `top` likeliest
+    int64_t predicted = 0;  // of any class, those that it is the likeliest class of
+  };
+  // The share of all samples that `count` has over all classes.
+  double ShareOf(int64_t ClassCounts::*count) const;
   // At most `most` pairs of a label and another class, those that are confused most first, as
   // indices of confusion_.
   std::vector<size_t> MostConfused(size_t most) const;
@@ -66,8 +57,8 @@ class ClassReport {
   std::vector<Costly> Worst() const;  // the costliest first
 
   std::vector<ClassCounts> classes_;
-  std::vector<int64_t> confusion_;
-  std::vector<Costly> worst_;  // a heap of at most kWorst, the least costly first
+  std::vector<int64_t> confusion_;  // samples by label, then by the likeliest class
+  std::vector<Costly> worst_;       // a heap of at most kWorst, the least costly first
   const int top_;
   int64_t samples_ = 0;
 };

@@ -26,23 +26,6 @@ ClassReport Made() {
   return report;
 }
 
-TEST(ClassReport, CountsByClass) {
-  const ClassReport report = Made();
-  EXPECT_EQ(report.samples(), 4);
-  const std::vector<ClassCounts>& classes = report.classes();
-  EXPECT_EQ(classes[0].samples, 2);
-  EXPECT_EQ(classes[0].correct, 1);
-  EXPECT_EQ(classes[0].in_top, 1);
-  EXPECT_EQ(classes[0].predicted, 2);
-  EXPECT_EQ(classes[1].samples, 2);
-  EXPECT_EQ(classes[1].correct, 1);
-  EXPECT_EQ(classes[1].in_top, 2);
-  EXPECT_EQ(classes[2].samples, 0);
-  EXPECT_EQ(report.confused(0, 1), 1);
-  EXPECT_EQ(report.confused(1, 0), 1);
-  EXPECT_EQ(report.confused(0, 2), 0);
-}
-
 TEST(ClassReport, Text) {
   const std::string text = Made().Text();
   EXPECT_THAT(text, StartsWith("top-1 0.5000\ntop-2 0.7500\n"));
