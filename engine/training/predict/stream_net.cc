@@ -21,22 +21,16 @@ namespace {
 
 constexpr char kReset[] = "reset", kLength[] = "length";
 
-absl::Status ErrorAt(const Parsed<NetConfig>& net, const LayerConfig& layer,
-                     const std::string& what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(net.source->Where(layer), ": layer \"", layer.name(), "\": ", what));
-}
-
 // One step of a layer alone gives what it would give within its sequence.
-absl::Status TakeStep(const Parsed<NetConfig>& net, int64_t steps, LayerConfig& layer) {
+absl::Status TakeStep(int64_t steps, LayerConfig& layer) {
   const auto carry = [&](auto& config) -> absl::Status {
     config.set_carry(true);
     if (!config.bidirectional()) return absl::OkStatus();
-    return ErrorAt(net, layer, "goes in both directions, so it needs whole sequences");
+    return absl::InvalidArgumentError("goes in both directions, so it needs whole sequences");
   };
   const auto axis = [&](const auto& config) -> absl::Status {
     if (config.axis() == -1) return absl::OkStatus();
-    return ErrorAt(net, layer, "may join or cut steps; expected axis: -1");
+    return absl::InvalidArgumentError("may join or cut steps; expected axis: -1");
   };
   switch (layer.type_case()) {
     case LayerConfig::kLstm:
@@ -56,7 +50,8 @@ absl::Status TakeStep(const Parsed<NetConfig>& net, int64_t steps, LayerConfig& 
         layer.mutable_reshape()->set_dims(0, 1);
         return absl::OkStatus();
       }
-      return ErrorAt(net, layer, absl::StrCat("joins steps; expected dims: [", steps, ", ...]"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("joins steps; expected dims: [", steps, ", ...]"));
     case LayerConfig::kDense:
     case LayerConfig::kRelu:
     case LayerConfig::kDropout:
@@ -75,7 +70,8 @@ absl::Status TakeStep(const Parsed<NetConfig>& net, int64_t steps, LayerConfig& 
     case LayerConfig::kRecord:
       return absl::OkStatus();
     default:
-      return ErrorAt(net, layer, "looks at several steps at once, so it needs whole sequences");
+      return absl::InvalidArgumentError(
+          "looks at several steps at once, so it needs whole sequences");
   }
 }
 
@@ -190,7 +186,7 @@ absl::StatusOr<StreamInputs> CutToStep(const DataConfig& data, const Fit& fit,
   }
   bool recurrent = false;
   for (LayerConfig& layer : *config.mutable_layer()) {
-    RETURN_IF_ERROR(TakeStep(net, steps, layer));
+    RETURN_IF_ERROR(AtLayer(net, layer, TakeStep(steps, layer)));
     recurrent |= layer.has_lstm() || layer.has_gru() || layer.has_rnn();
   }
   if (!recurrent) {
