@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -146,9 +145,7 @@ absl::Status TakeAsTestData(std::span<const std::string> paths, const std::strin
   data.mutable_train()->clear_beside();
   data.clear_augmentation();
   data.clear_order();
-  const auto all = [&](const std::function<bool(const std::string&)>& is) {
-    return std::ranges::all_of(paths, is);
-  };
+  const auto all = [&](const auto& is) { return std::ranges::all_of(paths, is); };
   const auto picture = std::ranges::find_if(net.input(), IsPicture);
   if (picture != net.input().end() && net.input_size() == 1 &&
       all([](const std::string& path) { return fs::is_directory(path) || IsPictureName(path); })) {
