@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/count_text.h"
 #include "engine/training/model/weights.h"
-#include "engine/training/onnx/onnx_source.h"
+#include "engine/training/onnx/onnx_model.h"
 #include "engine/training/onnx/verify.h"
 #include "tools/command_line/flag_values.h"
 #include "tools/command_line/flags.h"

@@ -12,6 +12,8 @@
 #include "engine/data/files/atomic_file.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/version.h"
+#include "engine/training/feed/normalization_fit.h"
+#include "engine/training/model/fold_batch_norm.h"
 #include "engine/training/net/infer/net_spec.h"
 #include "engine/training/onnx/graph_writer.h"
 #include "engine/training/predict/predict.h"
@@ -245,6 +247,23 @@ std::string NameInModel(const Prediction& prediction) {
       break;
   }
   return prediction.name;
+}
+
+absl::StatusOr<OnnxSource> MakeOnnxSource(Parsed<NetConfig> net, DataConfig data, Weights weights,
+                                          const OnnxOptions& options) {
+  OnnxSource source{.net = std::move(net),
+                    .classes = ClassNamesOf(weights.fit),
+                    .channels_first = options.channels_first};
+  ASSIGN_OR_RETURN(source.predictions,
+                   PreparePrediction(options.outputs, /*kept=*/"", weights.fit, data, source.net));
+  for (const NormalizationConfig& config : data.normalization()) {
+    const std::string& input = InputOf(config, data);
+    ASSIGN_OR_RETURN(source.normalizations[input],
+                     NormalizationOf(data, weights.fit, *source.net.message, input));
+  }
+  if (!options.keep_batch_norm) RETURN_IF_ERROR(FoldBatchNorms(source.net, weights));
+  source.tensors = std::move(weights.tensors);
+  return source;
 }
 
 absl::StatusOr<onnx::ModelProto> MakeOnnx(OnnxSource& source, const Primitives& primitives) {

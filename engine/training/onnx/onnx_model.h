@@ -5,16 +5,40 @@
 // net's parameters and constants do not depend on it.
 #pragma once
 
+#include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/runtime/primitives/primitives.h"
+#include "engine/training/model/weights.h"
 #include "engine/training/net/infer/net_spec.h"
-#include "engine/training/onnx/onnx_source.h"
 #include "engine/training/onnx/onnx_subset.pb.h"
+#include "engine/training/predict/prediction_net.h"
 #include "layers/interface/onnx.h"
 
 namespace gyre {
+
+struct OnnxOptions {
+  std::vector<std::string> outputs = {};  // layers; none: as CutToPredict
+  bool keep_batch_norm = false;           // instead of folding it into the layer ahead
+  bool channels_first = false;            // see OnnxSource
+};
+
+// A net cut to its predictions, with all that it needs.
+struct OnnxSource {
+  Parsed<NetConfig> net;
+  TensorFile tensors = {};                                   // of the net
+  std::vector<Prediction> predictions = {};                  // whose units the model undoes
+  std::map<std::string, Normalization> normalizations = {};  // by input
+  std::vector<std::string> classes = {};
+  // Inputs and outputs of four axes are N,C,H,W instead of N,H,W,C.
+  bool channels_first = false;
+};
+
+// Errors: those of PreparePrediction, NormalizationOf and FoldBatchNorms.
+absl::StatusOr<OnnxSource> MakeOnnxSource(Parsed<NetConfig> net, DataConfig data, Weights weights,
+                                          const OnnxOptions& options);
 
 // The form in which the model has an input or an output.
 OnnxForm FormOf(const NetValue& value, bool channels_first);

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
 #include "engine/training/feed/feed_of.h"
-#include "engine/training/feed/losses.h"
 #include "models/schema/graph.h"
 
 namespace gyre {
