@@ -159,11 +159,7 @@ absl::Status NetPredictor::Run(int64_t samples, const gyre_array* given, size_t 
   RETURN_IF_ERROR(sized->fed.Fill(arrays));
   if (carried_samples_ != samples) RETURN_IF_ERROR(sized->net->ClearCarried(*trained_.stream));
   carried_samples_ = 0;
-  static const Net::SumStatistic* const alone =
-      new Net::SumStatistic([](Stream&, absl::string_view, const Tensor&) {
-        return absl::OkStatus();  // it is the sum
-      });
-  RETURN_IF_ERROR(sized->iteration.Run(sized->fed.batch(), *trained_.stream, *alone));
+  RETURN_IF_ERROR(sized->iteration.Run(sized->fed.batch(), *trained_.stream));
   carried_samples_ = samples;
   return Give(*sized, arrays.subspan(pictures_.size()));
 }

@@ -103,9 +103,7 @@ absl::Status OwnForward::Fill(const NamedTensor& named) {
 
 absl::StatusOr<HostTensors> OwnForward::Run(const HostTensors& inputs) {
   for (const NamedTensor& named : inputs.tensors) RETURN_IF_ERROR(Fill(named));
-  RETURN_IF_ERROR(
-      iteration_->Run(batch_.batch, *trained_.stream,
-                      [](Stream&, absl::string_view, Tensor) { return absl::OkStatus(); }));
+  RETURN_IF_ERROR(iteration_->Run(batch_.batch, *trained_.stream));
   HostTensors outputs;
   for (const Prediction& prediction : source_.predictions) {
     const int recorder = RecorderOf(spec(), prediction);

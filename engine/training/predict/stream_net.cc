@@ -274,10 +274,7 @@ absl::Status StreamNet::Fill(const std::string& line) {
 absl::StatusOr<std::span<const Tensor>> StreamNet::Step(const std::string& line) {
   if (!begun_) RETURN_IF_ERROR(Begin());
   RETURN_IF_ERROR(Fill(line));
-  const Net::SumStatistic alone = [](Stream&, absl::string_view, Tensor) {
-    return absl::OkStatus();  // it is the sum
-  };
-  RETURN_IF_ERROR(iteration_.Run(batch_.batch, *trained_.stream, alone));
+  RETURN_IF_ERROR(iteration_.Run(batch_.batch, *trained_.stream));
   values_.clear();
   for (const Prediction& prediction : predictions_) {
     const int recorder = RecorderOf(trained_.model->test().front()->plan().spec, prediction);

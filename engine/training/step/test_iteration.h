@@ -9,6 +9,11 @@
 
 namespace gyre {
 
+// Of one rank, whose statistics are the sums.
+inline absl::Status LeaveStatistic(Stream&, absl::string_view, const Tensor&) {
+  return absl::OkStatus();
+}
+
 class TestIteration {
  public:
   // All arguments outlive the result.  `pager` is the net's, or null.  Errors: those of allocation.
@@ -17,7 +22,8 @@ class TestIteration {
   // Runs the net over the batch, of its BatchArrays, and waits.  `sum` is Net::Forward's.
   // Errors: those of layers and of `sum`, and InvalidArgument for bad data, naming layer and
   // sample.
-  absl::Status Run(const Batch& batch, Stream& stream, const Net::SumStatistic& sum);
+  absl::Status Run(const Batch& batch, Stream& stream,
+                   const Net::SumStatistic& sum = LeaveStatistic);
   // What the last Run left.
   const StepBuffer& results() const { return buffer_; }
 
