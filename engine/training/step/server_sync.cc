@@ -8,7 +8,6 @@
 #include "engine/runtime/check.h"
 #include "engine/training/net/infer/net_kernels.h"
 #include "engine/training/net/plan/gradient_order.h"
-#include "engine/training/step/own_pieces.h"
 #include "engine/training/step/update_gate.h"
 
 namespace gyre {

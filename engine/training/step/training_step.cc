@@ -9,7 +9,6 @@
 #include "engine/training/net/infer/net_kernels.h"
 #include "engine/training/net/run/row_kernels.h"
 #include "engine/training/step/enter_steps.h"
-#include "engine/training/step/own_pieces.h"
 
 namespace gyre {
 
