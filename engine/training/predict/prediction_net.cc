@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
 #include "engine/training/feed/feed_of.h"
+#include "engine/training/feed/normalization_fit.h"
 #include "models/schema/graph.h"
 
 namespace gyre {
