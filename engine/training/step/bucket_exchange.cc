@@ -19,105 +19,31 @@ std::string Short(const std::vector<std::string>& names) {
   return absl::StrCat(names.front(), " to ", names.back(), ", ", names.size(), " in all");
 }
 
-// A sum over ranks, or its two halves about the update of a shard.
-class CollectiveExchange final : public BucketExchange {
- public:
-  static absl::StatusOr<std::unique_ptr<BucketExchange>> Create(const Model& model,
-                                                                const Model::TurnNets& turn,
-                                                                Device& device, Stream& compute,
-                                                                ProcessGroup& communication,
-                                                                TakeIn take_in) {
-    const Net& net = turn.net();
-    std::vector<GradientSync::SyncedBucket> buckets;
-    for (int b = 0; b < static_cast<int>(net.plan().order.buckets.size()); ++b) {
-      if (!net.plan().order.buckets[b].trains()) {
-        buckets.push_back({.gradients = {nullptr, Shape({0}), net.plan().order.buckets[b].dtype}});
-        continue;
-      }
-      const TouchedTable* const table = TableOf(net.plan(), b);
-      buckets.push_back({.gradients = net.bucket(b, net.plan().trace.buckets[b].leaves),
-                         .summed = net.sent(b) ? net.summed(b) : Tensor{},
-                         .parameters = Short(NamesIn(net.plan().order, model.plan().parameters, b)),
-                         .table = table,
-                         .rows = table != nullptr ? net.table(*table) : Net::TableTensors{}});
+absl::StatusOr<std::unique_ptr<BucketExchange>> NewSync(const Model& model, const Net& net,
+                                                        Device& device, Stream& compute,
+                                                        ProcessGroup& communication,
+                                                        TakeIn take_in) {
+  std::vector<GradientSync::SyncedBucket> buckets;
+  for (int b = 0; b < static_cast<int>(net.plan().order.buckets.size()); ++b) {
+    if (!net.plan().order.buckets[b].trains()) {
+      buckets.push_back({.gradients = {nullptr, Shape({0}), net.plan().order.buckets[b].dtype}});
+      continue;
     }
-    ASSIGN_OR_RETURN(std::unique_ptr<GradientSync> sync,
-                     GradientSync::Create(device, communication, buckets, net.sums(),
-                                          !model.plan().options.shape.shard_optimizer
-                                              ? GradientSync::Halves::kNone
-                                          : model.one_copy() ? GradientSync::Halves::kOneCopy
-                                                             : GradientSync::Halves::kGather));
-    return std::make_unique<CollectiveExchange>(model, turn, compute, communication,
-                                                std::move(sync), std::move(take_in));
+    const TouchedTable* const table = TableOf(net.plan(), b);
+    buckets.push_back({.gradients = net.bucket(b, net.plan().trace.buckets[b].leaves),
+                       .summed = net.sent(b) ? net.summed(b) : Tensor{},
+                       .received = net.summed(b),
+                       .parameters = Short(NamesIn(net.plan().order, model.plan().parameters, b)),
+                       .table = table,
+                       .rows = table != nullptr ? net.table(*table) : Net::TableTensors{}});
   }
-
-  CollectiveExchange(const Model& model, const Model::TurnNets& turn, Stream& compute,
-                     ProcessGroup& communication, std::unique_ptr<GradientSync> sync,
-                     TakeIn take_in)
-      : model_(model),
-        turn_(turn),
-        compute_(compute),
-        communication_(communication),
-        sync_(std::move(sync)),
-        take_in_(std::move(take_in)) {}
-
-  absl::Status Begin(int bucket) override { return sync_->Start(bucket, compute_); }
-
-  // Takes in those that come earlier, too, lest their updates wait.
-  absl::Status Await(int bucket) override {
-    for (int64_t seen = -1; sync_->under_way(bucket);) {
-      ASSIGN_OR_RETURN(seen, communication_.WaitForMore(seen));
-      RETURN_IF_ERROR(Poll());
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Poll() override {
-    for (int b = sync_->buckets() - 1; b >= 0; --b) {
-      if (!sync_->under_way(b)) continue;
-      ASSIGN_OR_RETURN(const bool arrived, sync_->Arrived(b));
-      if (arrived) RETURN_IF_ERROR(Receive(b));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Finish(int bucket) override { return sync_->Finish(bucket, compute_).status(); }
-
-  absl::Status Bring(int bucket, const Tensor& to) override {
-    return sync_->Bring(bucket, /*gathered=*/false, to, compute_);
-  }
-
-  absl::Status Gather(int bucket) override { return sync_->StartGather(bucket, compute_); }
-
-  absl::Status Receive(int bucket) override {
-    ASSIGN_OR_RETURN(const double squares, sync_->Finish(bucket, compute_));
-    RETURN_IF_ERROR(sync_->Bring(bucket, /*gathered=*/true, turn_.net().summed(bucket), compute_));
-    return take_in_(bucket, squares);
-  }
-
-  absl::Status AddNorms() override { return sync_->AddSumsOfShards(); }
-  absl::Status UploadNorms() override { return sync_->UploadSums(compute_); }
-  absl::Status AddChanges() override {
-    return SumOwnChanges(turn_.net().plan(), communication_, compute_, turn_.net().norms());
-  }
-
-  absl::Status TakeSums() override {
-    for (int b = sync_->buckets() - 1; b >= 0; --b) RETURN_IF_ERROR(Await(b));
-    return absl::OkStatus();
-  }
-
-  ElementRange updated(int bucket) const override {
-    return UpdatedShard(turn_.net().plan(), bucket);
-  }
-
- private:
-  const Model& model_;
-  const Model::TurnNets& turn_;
-  Stream& compute_;
-  ProcessGroup& communication_;
-  const std::unique_ptr<GradientSync> sync_;
-  const TakeIn take_in_;
-};
+  const GradientSync::Halves halves = !model.plan().options.shape.shard_optimizer
+                                          ? GradientSync::Halves::kNone
+                                      : model.one_copy() ? GradientSync::Halves::kOneCopy
+                                                         : GradientSync::Halves::kGather;
+  return GradientSync::Create(device, compute, communication, buckets, net.sums(), halves,
+                              std::move(take_in));
+}
 
 }  // namespace
 
@@ -160,8 +86,8 @@ absl::StatusOr<std::unique_ptr<BucketExchange>> NewExchange(
                               communication, std::move(take_in));
   }
   if (communication.size() == 1) return std::make_unique<BucketExchange>();
-  return CollectiveExchange::Create(model, model.turn(player), device, compute, communication,
-                                    std::move(take_in));
+  return NewSync(model, model.turn(player).net(), device, compute, communication,
+                 std::move(take_in));
 }
 
 }  // namespace gyre

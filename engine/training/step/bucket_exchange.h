@@ -37,7 +37,6 @@ class BucketExchange {
   virtual absl::Status Receive(int) { return Unknown(); }
   virtual absl::Status AddNorms() { return Unknown(); }
   virtual absl::Status UploadNorms() { return Unknown(); }
-  virtual absl::Status AddChanges() { return Unknown(); }
   virtual absl::Status Clock() { return Unknown(); }
 
   // Takes in the sums that are under way, on which an iteration's result depends.

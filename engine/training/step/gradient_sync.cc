@@ -21,9 +21,10 @@ absl::Status Copy(Stream& stream, const Tensor& from, const Tensor& to, ElementR
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
-    Device& device, ProcessGroup& communication, const std::vector<SyncedBucket>& buckets,
-    Tensor sums, Halves halves) {
-  std::unique_ptr<GradientSync> sync(new GradientSync(communication, sums, halves));
+    Device& device, Stream& compute, ProcessGroup& communication,
+    const std::vector<SyncedBucket>& buckets, Tensor sums, Halves halves, TakeIn take_in) {
+  std::unique_ptr<GradientSync> sync(
+      new GradientSync(compute, communication, sums, halves, std::move(take_in)));
   size_t bytes = 0;
   for (const SyncedBucket& bucket : buckets) bytes += bucket.gradients.bytes();
   const auto allocate = [&](size_t size) {
@@ -63,6 +64,10 @@ absl::Status GradientSync::AddBucket(Device& device, const SyncedBucket& of, std
   const size_t number = buckets_.size();
   Bucket& bucket = buckets_.emplace_back();
   bucket.leaves = of.summed.data != nullptr;
+  bucket.received = of.received;
+  bucket.own = in_halves()
+                   ? EqualPart(tensor.elements(), communication_.size(), communication_.rank())
+                   : ElementRange{0, tensor.elements()};
   ASSIGN_OR_RETURN(bucket.computed, device.NewEvent());
   if (how_ == How::kStaged) {
     ASSIGN_OR_RETURN(bucket.arrived, device.NewEvent());
@@ -76,7 +81,6 @@ absl::Status GradientSync::AddBucket(Device& device, const SyncedBucket& of, std
   const int64_t longest = how_ == How::kDirect || in_halves()
                               ? std::max<int64_t>(tensor.elements(), 1)
                               : static_cast<int64_t>(kSegmentBytes) / size;
-  bucket.own = EqualPart(tensor.elements(), communication_.size(), communication_.rank());
   const std::string names = absl::StrCat(" (", of.parameters, ")");
   for (int64_t first = 0; first < tensor.elements() || first == 0; first += longest) {
     const int64_t count = std::min(longest, tensor.elements() - first);
@@ -97,24 +101,24 @@ absl::Status GradientSync::AddBucket(Device& device, const SyncedBucket& of, std
   return absl::OkStatus();
 }
 
-absl::Status GradientSync::Start(int index, Stream& compute) {
+absl::Status GradientSync::Begin(int index) {
   Bucket& bucket = buckets_[index];
   bucket.gathering = false;
   // The next forward needs the last bucket first, but updates of shards need the first.
-  return Begin(bucket, /*urgency=*/in_halves() ? 0 : index, compute);
+  return Submit(bucket, /*urgency=*/in_halves() ? 0 : index);
 }
 
-absl::Status GradientSync::StartGather(int index, Stream& compute) {
+absl::Status GradientSync::Gather(int index) {
   GYRE_CHECK(in_halves() && !buckets_[index].under_way);
   buckets_[index].gathering = true;
-  return Begin(buckets_[index], /*urgency=*/index - buckets(), compute);  // after what sums
+  return Submit(buckets_[index], index - static_cast<int>(buckets_.size()));  // after what sums
 }
 
-absl::Status GradientSync::Begin(Bucket& bucket, int urgency, Stream& compute) {
-  if (Rows(bucket)) RETURN_IF_ERROR(Rows(bucket)->Start(compute, urgency));
-  RETURN_IF_ERROR(compute.Record(*bucket.computed));
-  Stream& out = bucket.leaves || how_ != How::kStaged ? compute : *out_;
-  if (&out != &compute) RETURN_IF_ERROR(out.Wait(*bucket.computed));
+absl::Status GradientSync::Submit(Bucket& bucket, int urgency) {
+  if (Rows(bucket)) RETURN_IF_ERROR(Rows(bucket)->Start(compute_, urgency));
+  RETURN_IF_ERROR(compute_.Record(*bucket.computed));
+  Stream& out = bucket.leaves || how_ != How::kStaged ? compute_ : *out_;
+  if (&out != &compute_) RETURN_IF_ERROR(out.Wait(*bucket.computed));
   for (Segment& segment : bucket.segments) {
     const Event* ready = bucket.computed.get();
     if (how_ == How::kStaged) {
@@ -156,6 +160,34 @@ GradientSync::~GradientSync() {
   }
 }
 
+absl::Status GradientSync::Await(int bucket) {
+  for (int64_t seen = -1; under_way(bucket);) {
+    ASSIGN_OR_RETURN(seen, communication_.WaitForMore(seen));
+    RETURN_IF_ERROR(Poll());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GradientSync::Poll() {
+  for (int b = static_cast<int>(buckets_.size()) - 1; b >= 0; --b) {
+    if (!under_way(b)) continue;
+    ASSIGN_OR_RETURN(const bool arrived, Arrived(b));
+    if (arrived) RETURN_IF_ERROR(Receive(b));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GradientSync::TakeSums() {
+  for (int b = static_cast<int>(buckets_.size()) - 1; b >= 0; --b) RETURN_IF_ERROR(Await(b));
+  return absl::OkStatus();
+}
+
+absl::Status GradientSync::Receive(int bucket) {
+  ASSIGN_OR_RETURN(const double squares, TakeResult(bucket));
+  RETURN_IF_ERROR(Bring(bucket, /*gathered=*/true, buckets_[bucket].received));
+  return take_in_(bucket, squares);
+}
+
 absl::StatusOr<bool> GradientSync::Arrived(int index) {
   Bucket& bucket = buckets_[index];
   while (bucket.taken < bucket.segments.size()) {
@@ -178,13 +210,13 @@ absl::Status GradientSync::TakeSegment(Bucket& bucket) {
               in_halves() && !bucket.gathering ? bucket.own : whole);
 }
 
-absl::StatusOr<double> GradientSync::Finish(int index, Stream& compute) {
+absl::StatusOr<double> GradientSync::TakeResult(int index) {
   Bucket& bucket = buckets_[index];
   GYRE_CHECK(bucket.under_way);
   bucket.under_way = false;
   while (bucket.taken < bucket.segments.size()) RETURN_IF_ERROR(TakeSegment(bucket));
   if (Rows(bucket)) {
-    ASSIGN_OR_RETURN(const double of_rows, Rows(bucket)->Finish(compute));
+    ASSIGN_OR_RETURN(const double of_rows, Rows(bucket)->Finish(compute_));
     bucket.squares += of_rows;
   }
   const double sum = bucket.squares;
@@ -196,26 +228,25 @@ absl::StatusOr<double> GradientSync::Finish(int index, Stream& compute) {
   }
   if (how_ == How::kStaged && !bucket.leaves) {
     RETURN_IF_ERROR(back_->Record(*bucket.arrived));
-    RETURN_IF_ERROR(compute.Wait(*bucket.arrived));
+    RETURN_IF_ERROR(compute_.Wait(*bucket.arrived));
   }
   return sum;
 }
 
-absl::Status GradientSync::Bring(int index, bool gathered, const Tensor& to,
-                                 Stream& compute) const {
+absl::Status GradientSync::Bring(int index, bool gathered, const Tensor& to) {
   const Bucket& bucket = buckets_[index];
   if (!bucket.leaves) return absl::OkStatus();
   int64_t first = 0;
   for (const Segment& segment : bucket.segments) {
     const int64_t count = segment.summed.elements();
-    RETURN_IF_ERROR(Copy(compute, segment.summed, Slice(to, first, count),
+    RETURN_IF_ERROR(Copy(compute_, segment.summed, Slice(to, first, count),
                          in_halves() && !gathered ? bucket.own : ElementRange{0, count}));
     first += count;
   }
   return absl::OkStatus();
 }
 
-absl::Status GradientSync::AddSumsOfShards() {
+absl::Status GradientSync::AddNorms() {
   const size_t own = communication_.rank() * buckets_.size();
   for (size_t i = 0; i < sums_of_parts_.size(); ++i) {
     if (i < own || i >= own + buckets_.size()) sums_of_parts_[i] = 0;
@@ -231,8 +262,8 @@ absl::Status GradientSync::AddSumsOfShards() {
   return absl::OkStatus();
 }
 
-absl::Status GradientSync::UploadSums(Stream& compute) const {
-  return compute.Copy(sums_.data, host_sums_.data(), sums_.bytes());
+absl::Status GradientSync::UploadNorms() {
+  return compute_.Copy(sums_.data, host_sums_.data(), sums_.bytes());
 }
 
 }  // namespace gyre

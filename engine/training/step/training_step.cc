@@ -224,7 +224,10 @@ absl::Status TrainingStep::Do(int lane, const Net& net, int step, const Instruct
     case InstructionKind::kAddNorms:
       return between([this] { return exchange_->AddNorms(); });
     case InstructionKind::kAddChanges:
-      return between([this] { return exchange_->AddChanges(); });
+      return between([this] {
+        const Net& all = turn_.net();
+        return SumOwnChanges(all.plan(), communication_, stream_, all.norms());
+      });
     case InstructionKind::kUploadNorms:
       return exchange_->UploadNorms();
     case InstructionKind::kGate:

@@ -77,8 +77,9 @@ void RunRank(const Setting& setting, Device& device, ProcessGroup& communication
   const Buffer sums =
       *Buffer::Allocate(device, MemoryKind::kDevice, kElements.size() * sizeof(double));
   const Shape bucket_count({static_cast<int64_t>(kElements.size())});
-  const auto sync = *GradientSync::Create(device, communication, synced,
-                                          {sums.data(), bucket_count, DType::kF64});
+  const auto sync = *GradientSync::Create(device, *stream, communication, synced,
+                                          {sums.data(), bucket_count, DType::kF64},
+                                          GradientSync::Halves::kNone, /*take_in=*/nullptr);
   for (int step = 0; step < 3; ++step) {
     const bool poison = step == setting.poisoned_step && rank == setting.ranks - 1;
     for (size_t b = 0; b < buckets.size(); ++b) {
@@ -90,7 +91,7 @@ void RunRank(const Setting& setting, Device& device, ProcessGroup& communication
                         return absl::OkStatus();
                       })
                       .ok());
-      EXPECT_TRUE(sync->Start(static_cast<int>(b), *stream).ok());
+      EXPECT_TRUE(sync->Begin(static_cast<int>(b)).ok());
     }
     // In the order of their start, and as the next forward needs them.
     for (size_t i = 0; i < buckets.size(); ++i) {
@@ -99,15 +100,15 @@ void RunRank(const Setting& setting, Device& device, ProcessGroup& communication
       if (step == 0) {
         while (!*sync->Arrived(b)) std::this_thread::yield();
       }
-      const absl::StatusOr<double> squares = sync->Finish(b, *stream);
+      const absl::StatusOr<double> squares = sync->TakeResult(b);
       ASSERT_TRUE(squares.ok()) << squares.status();
       EXPECT_FALSE(sync->under_way(b));
     }
-    EXPECT_TRUE(sync->UploadSums(*stream).ok());
+    EXPECT_TRUE(sync->UploadNorms().ok());
     for (size_t b = 0; b < buckets.size(); ++b) {
       std::vector<float> got(static_cast<size_t>(kElements[b]));
       double sum_of_squares = 0, expected_squares = 0;
-      EXPECT_TRUE(sync->Bring(static_cast<int>(b), /*gathered=*/false, summed[b], *stream).ok());
+      EXPECT_TRUE(sync->Bring(static_cast<int>(b), summed[b]).ok());
       const Tensor& at = setting.leaves ? summed[b] : buckets[b];
       EXPECT_TRUE(stream->Copy(got.data(), at.data, at.bytes()).ok());
       EXPECT_TRUE(stream
