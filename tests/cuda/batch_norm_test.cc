@@ -4,26 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
 
-#include "engine/runtime/primitives/cuda/library.h"
 #include "tests/cuda/fakes/described_gpu.h"
-#include "tests/cuda/fakes/fake_cublaslt.h"
-#include "tests/cuda/fakes/fake_cudnn.h"
+#include "tests/cuda/primitives_fixture.h"
 #include "tests/layers/layer_harness.h"
-#include "tests/primitives/operations.h"
 
 namespace gyre {
 namespace {
 
 constexpr BatchNormSpec kSmall{.rows = 12, .channels = 8, .epsilon = 1e-3, .momentum = 0.25};
 
-class CudaBatchNormTest : public testing::Test {
+class CudaBatchNormTest : public CudaPrimitivesTest {
  protected:
-  std::unique_ptr<PrimitiveLibrary> NewLibrary(const CudaLibraryOptions& options = {}) {
-    return Get(NewCudaLibrary(cublaslt_.table(), cudnn_.table(), options));
-  }
-
   static void ExpectNear(const Doubles& got, const Doubles& expected, double tolerance,
                          const char* what) {
     ASSERT_EQ(got.size(), expected.size()) << what;
@@ -37,10 +29,6 @@ class CudaBatchNormTest : public testing::Test {
     EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
     return std::string(status.message());
   }
-
-  FakeCublasLt cublaslt_;
-  FakeCudnn cudnn_;
-  Rig rig_{1};
 };
 
 TEST_F(CudaBatchNormTest, LeavesToTheKernels) {
@@ -97,20 +85,15 @@ TEST_F(CudaBatchNormTest, MisalignedOperandsAreNamed) {
       "x", "scale", "bias", "y", "mean", "inverse", "running_mean", "running_variance", "scratch"};
   const char* const backward[] = {"x",  "dy",     "scale", "mean",   "inverse",
                                   "dx", "dscale", "dbias", "scratch"};
-  const auto expect_named = [&](const char* name, const absl::Status& status) {
-    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-    EXPECT_NE(status.message().find(std::string("operand ") + name + " "), std::string::npos)
-        << status;
-  };
   for (size_t bad = 0; bad < std::size(forward); ++bad) {
     const auto at = [&](size_t i) { return i == bad ? good + 8 : good; };
-    expect_named(forward[bad], norm->Forward(rig_.stream(), at(0), at(1), at(2), at(3), at(4),
-                                             at(5), at(6), at(7), at(8)));
+    ExpectNamed(forward[bad], norm->Forward(rig_.stream(), at(0), at(1), at(2), at(3), at(4), at(5),
+                                            at(6), at(7), at(8)));
   }
   for (size_t bad = 0; bad < std::size(backward); ++bad) {
     const auto at = [&](size_t i) { return i == bad ? good + 8 : good; };
-    expect_named(backward[bad], norm->Backward(rig_.stream(), at(0), at(1), at(2), at(3), at(4),
-                                               at(5), at(6), at(7), at(8)));
+    ExpectNamed(backward[bad], norm->Backward(rig_.stream(), at(0), at(1), at(2), at(3), at(4),
+                                              at(5), at(6), at(7), at(8)));
   }
   EXPECT_TRUE(cudnn_.runs.empty());
 }
@@ -171,27 +154,8 @@ TEST_F(CudaBatchNormTest, TheLayerAsByItsOwnKernels) {
   }
 }
 
-// Each call in turn fails: an error that names the call, or another engine; nothing is left behind.
 TEST_F(CudaBatchNormTest, EveryFailureIsReported) {
-  const auto library = NewLibrary();
-  const int alive = cudnn_.Alive();
-  std::map<std::string, int> failures;
-  for (int nth = 1;; ++nth) {
-    cudnn_.fail_call = nth;
-    const auto norm = library->Prepare(kSmall);
-    if (cudnn_.fail_call > 0) break;  // there were no more calls
-    if (norm.ok()) continue;
-    ++failures[cudnn_.failed_call];
-    const std::string message(norm.status().message());
-    EXPECT_TRUE(absl::IsInternal(norm.status())) << message;
-    EXPECT_NE(message.find(cudnn_.failed_call), std::string::npos) << message;
-    EXPECT_NE(message.find("CUDNN_BACKEND_"), std::string::npos) << message;
-    if (cudnn_.failed_call.ends_with("Attribute")) {
-      EXPECT_NE(message.find("CUDNN_ATTR_"), std::string::npos) << message;
-    }
-    EXPECT_EQ(message.find("batch_norm F32"), 0u) << message;
-    EXPECT_EQ(cudnn_.Alive(), alive) << message;
-  }
+  auto failures = FailEachCall(*NewLibrary(), kSmall, "batch_norm F32");
   EXPECT_GT(failures["cudnnBackendSetAttribute"], 60);
   EXPECT_GT(failures["cudnnBackendFinalize"], 10);
 }

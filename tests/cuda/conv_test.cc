@@ -3,11 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/runtime/device/cuda/cuda_device.h"
-#include "engine/runtime/primitives/cuda/library.h"
 #include "tests/cuda/fakes/described_gpu.h"
-#include "tests/cuda/fakes/fake_cublaslt.h"
 #include "tests/cuda/fakes/fake_cudart.h"
-#include "tests/cuda/fakes/fake_cudnn.h"
+#include "tests/cuda/primitives_fixture.h"
 #include "tests/primitives/oracle.h"
 
 namespace gyre {
@@ -41,12 +39,8 @@ Conv2dSpec UnequallyPadded() {
   return spec;
 }
 
-class CudaConvTest : public testing::Test {
+class CudaConvTest : public CudaPrimitivesTest {
  protected:
-  std::unique_ptr<PrimitiveLibrary> NewLibrary(const CudaLibraryOptions& options = {}) {
-    return Get(NewCudaLibrary(cublaslt_.table(), cudnn_.table(), options));
-  }
-
   Conv2dSpec RandomSpec(DType dtype) {
     Conv2dSpec spec = RandomConvSpec(random_, dtype);
     if (Pick(random_, {0, 1}) != 0) spec.activation = Activation::kRelu;
@@ -60,17 +54,12 @@ class CudaConvTest : public testing::Test {
     EXPECT_EQ(got.layout.bytes, static_cast<size_t>(spec.weights()) * sizeof(T));
   }
 
-  template <typename T>
-  void ExpectRandomAsReference(const PrimitiveLibrary& library, int rounds) {
-    for (int round = 0; round < rounds && !HasFatalFailure(); ++round) {
-      ExpectAsReference<T>(library, RandomSpec(kDTypeOf<T>));
-    }
-  }
-
   void ExpectAllTypesAsReference(const PrimitiveLibrary& library, int rounds) {
-    ExpectRandomAsReference<float>(library, rounds);
-    ExpectRandomAsReference<Half>(library, rounds);
-    ExpectRandomAsReference<BFloat16>(library, rounds);
+    for (int round = 0; round < rounds && !HasFatalFailure(); ++round) {
+      ExpectAsReference<float>(library, RandomSpec(DType::kF32));
+      ExpectAsReference<Half>(library, RandomSpec(DType::kF16));
+      ExpectAsReference<BFloat16>(library, RandomSpec(DType::kBF16));
+    }
   }
 
   // The engine that the spec's forward is prepared for.
@@ -82,9 +71,6 @@ class CudaConvTest : public testing::Test {
     return cudnn_.runs.back();
   }
 
-  FakeCublasLt cublaslt_;
-  FakeCudnn cudnn_;
-  Rig rig_{1};
   Random random_{20241122};
 };
 
@@ -287,18 +273,13 @@ TEST_F(CudaConvTest, MisalignedOperandsAreNamed) {
   std::byte* const good = static_cast<std::byte*>(memory.data());
   std::byte* const bad = good + 8;
   Stream& stream = rig_.stream();
-  const auto expect_named = [&](const char* name, const absl::Status& status) {
-    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-    EXPECT_NE(status.message().find(std::string("operand ") + name + " "), std::string::npos)
-        << status;
-  };
-  expect_named("x", conv->Forward(stream, bad, good, good, good, good));
-  expect_named("weights", conv->Forward(stream, good, bad, good, good, good));
-  expect_named("bias", conv->Forward(stream, good, good, bad, good, good));
-  expect_named("y", conv->Forward(stream, good, good, good, bad, good));
-  expect_named("scratch", conv->Forward(stream, good, good, good, good, bad));
-  expect_named("x", conv->BackwardData(stream, good, good, bad, good));
-  expect_named("weights", conv->BackwardWeights(stream, good, good, bad, good, good));
+  ExpectNamed("x", conv->Forward(stream, bad, good, good, good, good));
+  ExpectNamed("weights", conv->Forward(stream, good, bad, good, good, good));
+  ExpectNamed("bias", conv->Forward(stream, good, good, bad, good, good));
+  ExpectNamed("y", conv->Forward(stream, good, good, good, bad, good));
+  ExpectNamed("scratch", conv->Forward(stream, good, good, good, good, bad));
+  ExpectNamed("x", conv->BackwardData(stream, good, good, bad, good));
+  ExpectNamed("weights", conv->BackwardWeights(stream, good, good, bad, good, good));
   EXPECT_TRUE(cudnn_.runs.empty());
 }
 
@@ -313,34 +294,14 @@ TEST_F(CudaConvTest, SixteenBytesAreAlignmentEnough) {
   Check(conv->BackwardWeights(stream, at, at, at, at, scratch_at));
 }
 
-// Each call in turn fails: an error that names the call, or another engine; nothing is left behind.
 TEST_F(CudaConvTest, EveryFailureIsReported) {
   const auto library = NewLibrary();
-  const int alive = cudnn_.Alive();
-  std::map<std::string, int> failures;
-  for (int nth = 1;; ++nth) {
-    cudnn_.fail_call = nth;
-    const auto conv = library->Prepare(kSmall);
-    if (cudnn_.fail_call > 0) break;  // there were no more calls
-    if (conv.ok()) continue;
-    const std::string& failed = cudnn_.failed_call;
-    ++failures[failed];
-    const std::string message(conv.status().message());
-    EXPECT_TRUE(absl::IsInternal(conv.status())) << message;
-    EXPECT_NE(message.find(failed), std::string::npos) << message;
-    EXPECT_NE(message.find("CUDNN_BACKEND_"), std::string::npos) << message;
-    if (failed.ends_with("Attribute")) {
-      EXPECT_NE(message.find("CUDNN_ATTR_"), std::string::npos) << message;
-    }
-    EXPECT_EQ(message.find("conv2d F32"), 0u) << message;
-    EXPECT_EQ(cudnn_.Alive(), alive) << message;
-  }
+  auto failures = FailEachCall(*library, kSmall, "conv2d F32");
   EXPECT_GT(failures["cudnnBackendCreateDescriptor"], 10);
   EXPECT_GT(failures["cudnnBackendSetAttribute"], 60);
   EXPECT_GT(failures["cudnnBackendFinalize"], 10);
   EXPECT_GT(failures["cudnnBackendGetAttribute"], 10);
 
-  cudnn_.fail_call = 0;
   const auto conv = Get(library->Prepare(kSmall));
   const int prepared = cudnn_.Alive();
   const Rig::Bytes memory(rig_, 1 << 16), scratch(rig_, conv->scratch_bytes());

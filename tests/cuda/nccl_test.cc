@@ -145,21 +145,18 @@ TEST_F(NcclTest, RefusesRanksOnOneGpu) {
 
 // Rank 0's call fails; the others are told so by nobody, and end after the time limit.
 TEST_F(NcclTest, EveryCodeIsLookedAt) {
-  struct Case {
-    const char* function;
-    int call;
-  };
-  for (const Case& failing :
-       {Case{"ncclGetUniqueId", 1}, Case{"ncclCommInitRankConfig", 1},
-        Case{"ncclCommGetAsyncError", 1}, Case{"ncclAllReduce", 1}, Case{"ncclAllReduce", 2}}) {
-    SCOPED_TRACE(failing.function);
-    nccl_.FailCall(failing.function, failing.call);
-    RunNccl(3, 100, [&](Rank& rank) {
+  for (const auto& [failing, call] :
+       {std::pair("ncclGetUniqueId", 1), std::pair("ncclCommInitRankConfig", 1),
+        std::pair("ncclCommGetAsyncError", 1), std::pair("ncclAllReduce", 1),
+        std::pair("ncclAllReduce", 2)}) {
+    SCOPED_TRACE(failing);
+    nccl_.FailCall(failing, call);
+    RunNccl(3, 100, [&, failing = failing](Rank& rank) {
       absl::Status status;
       for (int i = 0; i < 2 && status.ok(); ++i) status = rank.SumOne();
       if (rank.communicator.rank() == 0) {
         EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-        EXPECT_THAT(std::string(status.message()), HasSubstr(failing.function));
+        EXPECT_THAT(std::string(status.message()), HasSubstr(failing));
         EXPECT_THAT(std::string(status.message()), HasSubstr("internal error"));
         EXPECT_THAT(std::string(status.message()), HasSubstr("was told to fail"));
       } else {
