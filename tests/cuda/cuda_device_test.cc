@@ -1,4 +1,4 @@
-// Memory and order on the cuda device, and that it calls nothing that makes a step wait.
+// Memory and order on the cuda device.  training_step_test shows that it calls nothing that waits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -178,25 +178,6 @@ TEST_F(CudaDeviceTest, HostCodeIsRefused) {
   EXPECT_THAT(Message(status), HasSubstr("host code cannot run on a GPU"));
   EXPECT_EQ(stream_->Synchronize(), status);
   EXPECT_EQ(ran, 0);
-}
-
-// Not a call of a step may make the caller wait.
-TEST_F(CudaDeviceTest, WhatAStepCallsNeverWaits) {
-  const Buffer from = Make(10), on_device = MakeOnDevice(10);
-  ASSERT_TRUE(stream_->BeginCapture().ok());
-  EXPECT_EQ(fake_cudart::Enqueue(stream_->native(), "kernel"), kSuccess);
-  const auto graph = stream_->EndCapture();
-  ASSERT_TRUE(graph.ok());
-  fake_cudart::ForgetCalls();
-  EXPECT_TRUE(other_->Copy(on_device.data(), from.data(), 10).ok());
-  EXPECT_TRUE(other_->Record(*event_).ok());
-  EXPECT_TRUE(stream_->Wait(*event_).ok());
-  EXPECT_TRUE((*graph)->Replay(*stream_).ok());
-  EXPECT_TRUE(stream_->Record(*event_).ok());
-  EXPECT_TRUE(event_->Done().ok());
-  EXPECT_EQ(fake_cudart::WaitingCalls(), "");
-  EXPECT_TRUE(stream_->Synchronize().ok());
-  EXPECT_EQ(fake_cudart::WaitingCalls(), "cudaStreamSynchronize 1");
 }
 
 // Each rank of a program is a thread, with a GPU of its own; their current GPU begins as 0.
