@@ -12,10 +12,10 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <new>
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/device/buffer.h"
 
 namespace gyre {
 namespace {
@@ -23,30 +23,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr size_t kSector = PageFile::kSectorBytes;
-
-// As memory that a device gives.
-class Memory {
- public:
-  explicit Memory(size_t bytes)
-      : bytes_(bytes),
-        data_(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kSector}))) {
-    std::fill_n(data_, bytes, std::byte{0xFF});
-  }
-  ~Memory() { ::operator delete (data_, std::align_val_t{kSector}); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-
-  std::byte* data() { return data_; }
-  size_t bytes() const { return bytes_; }
-  void FillRandomly(uint64_t seed) {
-    std::mt19937_64 rng(seed);
-    std::generate_n(data_, bytes_, [&rng] { return static_cast<std::byte>(rng()); });
-  }
-
- private:
-  const size_t bytes_;
-  std::byte* const data_;
-};
 
 // The descriptor of the only file without a name that this process has in `folder`.
 int Descriptor(const std::string& folder) {
@@ -68,6 +44,14 @@ class Pages : public testing::TestWithParam<bool> {
     EXPECT_TRUE(file.ok()) << file.status();
     return *std::move(file);
   }
+  Buffer Allocate(size_t bytes) {
+    return *Buffer::Allocate(*device_, MemoryKind::kPinnedHost, bytes);
+  }
+  static void FillRandomly(const Buffer& memory, uint64_t seed) {
+    std::mt19937_64 rng(seed);
+    std::generate_n(memory.data(), memory.bytes(),
+                    [&rng] { return static_cast<std::byte>(rng()); });
+  }
   // Changes what the file holds behind its back.
   void Overwrite(size_t at, char byte) {
     const int fd = Descriptor(folder_);
@@ -81,6 +65,7 @@ class Pages : public testing::TestWithParam<bool> {
   }
 
   const std::string folder_ = std::filesystem::canonical(testing::TempDir()).string();
+  const std::unique_ptr<Device> device_ = NewSimDevice({});  // whose memory is not zeros at first
 };
 
 INSTANTIATE_TEST_SUITE_P(, Pages, testing::Bool(),
@@ -95,7 +80,7 @@ TEST_P(Pages, AreReadAsTheyWereWritten) {
   std::mt19937_64 rng(7);
   std::vector<std::byte> expected(kSectors * kSector);
   std::vector<bool> written(kSectors);
-  Memory memory(kSlots * kMost * kSector);
+  const Buffer memory = Allocate(kSlots * kMost * kSector);
   struct Transfer {
     size_t at = 0, bytes = 0;
     bool reads = false;
@@ -142,7 +127,7 @@ TEST_P(Pages, HomesAreMapped) {
   const std::unique_ptr<PageFile> file = Make(5, 3);
   PageQueue queue(*file, 1, plain());
   ASSERT_EQ(file->home_bytes(), 3 * kSector);
-  Memory memory(3 * kSector);
+  const Buffer memory = Allocate(3 * kSector);
   queue.Read(0, 0, memory.data(), memory.bytes());
   ASSERT_TRUE(queue.Await(0).ok());
   EXPECT_TRUE(std::all_of(memory.data(), memory.data() + memory.bytes(),
@@ -154,7 +139,7 @@ TEST_P(Pages, HomesAreMapped) {
   ASSERT_TRUE(queue.Await(0).ok());
   EXPECT_EQ(std::memcmp(memory.data(), file->homes(), memory.bytes()), 0);
   // And the other way round.
-  memory.FillRandomly(3);
+  FillRandomly(memory, 3);
   queue.Write(0, 0, memory.data(), memory.bytes());
   ASSERT_TRUE(queue.Await(0).ok());
   EXPECT_EQ(std::memcmp(memory.data(), file->homes(), memory.bytes()), 0);
@@ -167,8 +152,8 @@ TEST_P(Pages, HomesAreMapped) {
 TEST_P(Pages, AFlippedBitIsFound) {
   const std::unique_ptr<PageFile> file = Make(8);
   PageQueue queue(*file, 2, plain());
-  Memory memory(8 * kSector);
-  memory.FillRandomly(4);
+  const Buffer memory = Allocate(8 * kSector);
+  FillRandomly(memory, 4);
   queue.Write(0, 0, memory.data(), memory.bytes());
   ASSERT_TRUE(queue.Await(0).ok());
   const size_t at = 5 * kSector + 77;
@@ -187,7 +172,7 @@ TEST_P(Pages, AFlippedBitIsFound) {
 TEST_P(Pages, AFileThatWasCutIsFound) {
   const std::unique_ptr<PageFile> file = Make(8);
   PageQueue queue(*file, 1, plain());
-  Memory memory(8 * kSector);
+  const Buffer memory = Allocate(8 * kSector);
   queue.Write(0, 0, memory.data(), memory.bytes());
   ASSERT_TRUE(queue.Await(0).ok());
   ASSERT_EQ(ftruncate(Descriptor(folder_), static_cast<off_t>(3 * kSector)), 0);
@@ -206,7 +191,7 @@ TEST_P(Pages, AFileThatWasCutIsFound) {
 TEST_P(Pages, ErrorsOfTheSystemSayWhere) {
   const std::unique_ptr<PageFile> file = Make(2);
   PageQueue queue(*file, 1, plain());
-  Memory memory(kSector);
+  const Buffer memory = Allocate(kSector);
   const int read_only = open(absl::StrCat("/proc/self/fd/", Descriptor(folder_)).c_str(), O_RDONLY);
   ASSERT_EQ(dup2(read_only, Descriptor(folder_)) >= 0, true);
   queue.Write(0, kSector, memory.data(), kSector);
