@@ -64,14 +64,10 @@ TEST(Claims, MismatchOfChoicesIsAnErrorOnAllRanks) {
     std::vector<float> data(odd ? 70'000 : 90'000, 1.0f);
     const Tensor tensor{data.data(), {static_cast<int64_t>(data.size())}, DType::kF32};
     // One label: a difference that nothing but the choice shows.
-    absl::Status status =
-        subject->collective->Start(Claim::Of(7, "sum"), Operation::kAllreduce, tensor);
     double result = 0;
-    if (status.ok()) {
-      status = DriveToEnd([&] { return subject->collective->Progress(&result); });
-    }
+    const absl::Status status = Operate(*subject, Operation::kAllreduce, tensor, &result);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-    EXPECT_NE(status.message().find("rank 0 is at sum by halving_doubling, rank "),
+    EXPECT_NE(status.message().find("rank 0 is at test by halving_doubling, rank "),
               absl::string_view::npos)
         << status;
   });
