@@ -317,13 +317,11 @@ TEST_F(CudaConvTest, EveryFailureIsReported) {
 }
 
 // On the CUDA device: work goes to the stream that is named, and nothing waits or allocates.
-TEST(CudaConvOnDeviceTest, EnqueuesAndDoesNotWait) {
+TEST_F(CudaConvTest, EnqueuesAndDoesNotWait) {
   fake_cudart::Boot();
-  FakeCublasLt cublaslt;
-  FakeCudnn cudnn;
-  cudnn.host_view = [](const void* data) { return fake_cudart::HostView(data); };
-  cudnn.enqueue = fake_cudart::Enqueue;
-  const auto library = Get(NewCudaLibrary(cublaslt.table(), cudnn.table(), {}));
+  cudnn_.host_view = fake_cudart::HostView;
+  cudnn_.enqueue = fake_cudart::Enqueue;
+  const auto library = NewLibrary();
   Rig rig(Get(NewCudaDevice({})));
   const auto conv = Get(library->Prepare(kSmall));
   const Rig::Bytes memory(rig, 1 << 16), scratch(rig, conv->scratch_bytes());
@@ -334,8 +332,8 @@ TEST(CudaConvOnDeviceTest, EnqueuesAndDoesNotWait) {
   Check(conv->BackwardData(*other, data, data, data, scratch.data()));
   Check(conv->BackwardWeights(rig.stream(), data, data, data, data, scratch.data()));
   EXPECT_EQ(fake_cudart::WaitingCalls(), "");
-  EXPECT_EQ(cudnn.streams, (std::vector<const void*>{rig.stream().native(), other->native(),
-                                                     rig.stream().native()}));
+  EXPECT_EQ(cudnn_.streams, (std::vector<const void*>{rig.stream().native(), other->native(),
+                                                      rig.stream().native()}));
   const auto launches = fake_cudart::Launches();
   ASSERT_GE(launches.size(), 4u);  // three plans, and dbias
   EXPECT_EQ(launches[0].kernel, "cudnnBackendExecute");

@@ -268,13 +268,11 @@ TEST_F(CudaGemmTest, RealLibraryTakesTheDescriptions) {
 }
 
 // On the CUDA device: work goes to the stream that is named, and nothing waits or allocates.
-TEST(CudaGemmOnDeviceTest, EnqueuesAndDoesNotWait) {
+TEST_F(CudaGemmTest, EnqueuesAndDoesNotWait) {
   fake_cudart::Boot();
-  FakeCublasLt cublaslt;
-  FakeCudnn cudnn;
-  cublaslt.host_view = [](const void* data) { return fake_cudart::HostView(data); };
-  cublaslt.enqueue = fake_cudart::Enqueue;
-  const auto library = Get(NewCudaLibrary(cublaslt.table(), cudnn.table(), {}));
+  cublaslt_.host_view = fake_cudart::HostView;
+  cublaslt_.enqueue = fake_cudart::Enqueue;
+  const auto library = NewLibrary();
   Rig rig(Get(NewCudaDevice({})));
   const auto gemm = Get(library->Prepare(GemmSpec{.m = 1, .n = 2, .k = 1, .bias = true}));
   const Rig::Bytes a(rig, std::vector<float>{2}), b(rig, std::vector<float>{3, 4});
