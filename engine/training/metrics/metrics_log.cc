@@ -58,6 +58,12 @@ size_t ColumnsOf(const std::string& terminal) {
   return (size.ws_col > 1 ? size.ws_col : kUsualColumns) - 1;
 }
 
+// Not of a step, its norms, or a whole run's paging.
+bool OfTest(const nlohmann::json& line) {
+  return !line.contains("learning_rate") && !line.contains("norms") &&
+         !line.contains("fetched_bytes");
+}
+
 // Keeps the lines of metrics.jsonl up to a step, with or without that of its test.  Returns the
 // "seconds" of the last step among them; 0: none states any.
 absl::StatusOr<double> DropLaterSteps(const std::string& path, int64_t step, bool keep_test) {
@@ -71,10 +77,9 @@ absl::StatusOr<double> DropLaterSteps(const std::string& path, int64_t step, boo
     if (!json.is_object() || !json.contains("step")) continue;  // a line cut short
     if (!json["step"].is_number_integer()) continue;
     const int64_t of = json["step"].get<int64_t>();
-    const bool of_training = json.contains("learning_rate");
-    if (of > step || (of == step && !keep_test && !of_training)) continue;
+    if (of > step || (of == step && !keep_test && OfTest(json))) continue;
     absl::StrAppend(&kept, line, "\n");
-    if (of_training && json.contains("seconds") && json["seconds"].is_number()) {
+    if (json.contains("learning_rate") && json.contains("seconds") && json["seconds"].is_number()) {
       seconds = json["seconds"].get<double>();
     }
   }

@@ -78,6 +78,23 @@ TEST(MetricsLog, SecondsGoOnFromTheLastLineThatStays) {
   EXPECT_LT(seconds_of(line(1, ""), 1), kHour);  // of an earlier release
 }
 
+// A run that goes on makes the test after its checkpoint again, and nothing else of that step.
+TEST(MetricsLog, OnlyATestIsMadeAgain) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/again");
+  std::filesystem::create_directory(folder);
+  const std::string step = "{\"step\":2,\"loss\":1,\"learning_rate\":1}\n";
+  const std::string norms = "{\"step\":2,\"norms\":{\"fc.bias\":{\"value\":1,\"change\":0}}}\n";
+  const std::string test = "{\"step\":2,\"test_loss\":1}\n";
+  const std::string paging = "{\"step\":2,\"fetched_bytes\":8,\"written_bytes\":8}\n";
+  const std::string later = "{\"step\":3,\"loss\":1,\"learning_rate\":1}\n";
+  for (const bool test_again : {false, true}) {
+    std::ofstream(folder + "/metrics.jsonl") << step << norms << test << paging << later;
+    ASSERT_TRUE(MetricsLog::Open(folder, 2, test_again, /*total_steps=*/9, /*batch=*/1).ok());
+    EXPECT_EQ(*ReadFile(folder + "/metrics.jsonl"),
+              absl::StrCat(step, norms, test_again ? "" : test, paging));
+  }
+}
+
 // The first step, which sets up, is not the rate of a short run.
 TEST(MetricsLog, TheFirstRateIsOfTheStepsSoFar) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/rate");
