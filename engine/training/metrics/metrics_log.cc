@@ -1,6 +1,7 @@
 #include "engine/training/metrics/metrics_log.h"
 
 #include <fcntl.h>
+#include <stdio_ext.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -167,13 +169,19 @@ MetricsLog::~MetricsLog() {
   if (file_ != nullptr) std::fclose(file_);
 }
 
-// Each line is handed to the system at once, for whoever follows the file.
+// Each line is handed to the system at once, for whoever follows the file.  A full disk leaves none
+// cut short.
 absl::Status MetricsLog::Write(const std::string& line) {
-  if (std::fputs(line.c_str(), file_) < 0 || std::fputc('\n', file_) == EOF ||
-      std::fflush(file_) != 0) {
-    return CannotWrite();
+  struct stat before;
+  if (fstat(fileno(file_), &before) != 0) return CannotWrite();
+  if (std::fputs(line.c_str(), file_) >= 0 && std::fputc('\n', file_) != EOF &&
+      std::fflush(file_) == 0) {
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  const absl::Status status = CannotWrite();
+  __fpurge(file_);  // what closing would write
+  std::ignore = ftruncate(fileno(file_), before.st_size);
+  return status;
 }
 
 absl::Status MetricsLog::Sync() {

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 #include <pty.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -93,6 +95,24 @@ TEST(MetricsLog, OnlyATestIsMadeAgain) {
     EXPECT_EQ(*ReadFile(folder + "/metrics.jsonl"),
               absl::StrCat(step, norms, test_again ? "" : test, paging));
   }
+}
+
+TEST(MetricsLog, AFullDiskLeavesNoLineCutShort) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/full");
+  std::filesystem::create_directory(folder);
+  auto log = MetricsLog::Open(folder, 0, /*test_again=*/false, /*total_steps=*/9, /*batch=*/1);
+  ASSERT_TRUE(log.ok() && (*log)->Step(1, 0, {}, 1, std::nullopt).ok());
+  const std::string one = *ReadFile(folder + "/metrics.jsonl");
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit little = {one.size() + 9, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+  const absl::Status full = (*log)->Step(2, 0, {}, 1, std::nullopt);
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+  log->reset();
+  EXPECT_EQ(*ReadFile(folder + "/metrics.jsonl"), one);
 }
 
 // The first step, which sets up, is not the rate of a short run.
