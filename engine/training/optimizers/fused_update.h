@@ -83,11 +83,14 @@ absl::Status UpdateEach(Stream& stream, const UpdateScalars* update,
   const ParameterViews& first = parameters[0];
   if (!first.rows) return UpdateAll(stream, update, parameters, slots, step);
   const auto parts = PartsOf(parameters, slots, step);
-  GYRE_CHECK(parts.size() == 1);
-  return ForEachCell(
-      stream, first.rows.elements(), first.width,
-      RowStep<decltype(step(first))>{parts[0].f, &update->skip, first.rows.as<int32_t>(),
-                                     first.width, first.begin, parts[0].n});
+  for (size_t i = 0; i < parts.size(); ++i) {
+    GYRE_CHECK(parameters[i].rows.data == first.rows.data);
+    RETURN_IF_ERROR(ForEachCell(
+        stream, first.rows.elements(), first.width,
+        RowStep<decltype(step(first))>{parts[i].f, &update->skip, first.rows.as<int32_t>(),
+                                       first.width, parameters[i].begin, parts[i].n}));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace gyre

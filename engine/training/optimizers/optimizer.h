@@ -53,7 +53,8 @@ class Optimizer {
   // Unless update->skip, value <- value - change(gradient * update->gradient_scale + decay * value)
   // for each parameter, in AccumulateDType, and on the master if there is one.  Enqueues on
   // `stream`.  Every tensor, and `update` in device memory, must outlive that.
-  // Precondition: all have one dtype, and one with rows comes alone.  Errors: ForEachPart's.
+  // Precondition: all have one dtype, and if one has rows, all are of its table.  Errors:
+  // ForEachPart's.
   virtual absl::Status Update(Stream& stream, const UpdateScalars* update,
                               std::span<const ParameterViews> parameters) const = 0;
 };

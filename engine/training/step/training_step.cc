@@ -299,10 +299,13 @@ BucketViews TrainingStep::ViewsOf(int step, int bucket, int tile) const {
   if (table == nullptr || views.parameters.empty()) return views;
   const StateSpec& spec = parameters.all()[table->parameter].spec;
   if (!spec.lazy && !optimizer_.leaves_untouched(spec.decay_multiplier)) return views;
-  ParameterViews& view = views.parameters.front();
-  view.rows = net.table(*table).rows;
-  view.width = table->width;
-  view.begin = part.begin;
+  int64_t begin = part.begin;  // several views where norms are measured by pieces
+  for (ParameterViews& view : views.parameters) {
+    view.rows = net.table(*table).rows;
+    view.width = table->width;
+    view.begin = begin;
+    begin += view.value.elements();
+  }
   return views;
 }
 

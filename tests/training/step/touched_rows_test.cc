@@ -32,6 +32,7 @@ struct Setting {
   const char* allreduce = "direct";
   DType dtype = DType::kF32;
   std::optional<double> clip_norm = {};
+  int64_t log_norms_every = 0;
   int64_t words = 40;    // that batches name, of all rows
   uint64_t sim = 0;      // on sim with delays of this seed; 0: on cpu
   bool exactly = false;  // as much memory as the plan says
@@ -65,7 +66,8 @@ absl::StatusOr<ModelPlan> Plan(const Setting& setting, const Parsed<NetConfig>& 
                                    .compute = setting.dtype,
                                    .seed = 3,
                                    .shard_optimizer = setting.shard && setting.ranks > 1,
-                                   .clip_norm = setting.clip_norm},
+                                   .clip_norm = setting.clip_norm,
+                                   .log_norms_every = setting.log_norms_every},
                          .slots = NewOptimizer(ConfigOf(setting.optimizer))->slot_names(),
                          .bucket_bytes = 64,
                          .can_send_rows = setting.by_rows,
@@ -214,6 +216,20 @@ TEST(TouchedRows, ShardedAccumulatedOrClippedTheyTrainToTheSameBits) {
           EXPECT_EQ(train(true, false, "direct"), expected);
           EXPECT_EQ(train(true, false, "shared"), train(true, false, "shared"));
         }
+      }
+    }
+  }
+}
+
+// Which cuts the table among the ranks, as sums are.
+TEST(TouchedRows, MeasuringTheirNormsChangesNoBits) {
+  for (const char* optimizer : {kPlain, "adam {}"}) {
+    for (const int ranks : {1, 3}) {
+      for (const bool shard : {false, true}) {
+        Setting setting = {.ranks = ranks, .shard = shard, .optimizer = optimizer};
+        const std::string expected = TrainRanks(setting).digest;
+        setting.log_norms_every = 2;
+        EXPECT_EQ(TrainRanks(setting).digest, expected) << optimizer << ranks << shard;
       }
     }
   }
