@@ -18,6 +18,7 @@
 namespace {
 
 std::function<ssize_t(int fd, const void* data, size_t count, off_t at)> on_pwrite;
+std::function<void(const std::string& path)> on_fsync;
 
 }  // namespace
 
@@ -25,16 +26,36 @@ std::function<ssize_t(int fd, const void* data, size_t count, off_t at)> on_pwri
 extern "C" ssize_t pwrite(int fd, const void* data, size_t count, off_t at) {
   return on_pwrite ? on_pwrite(fd, data, count, at) : syscall(SYS_pwrite64, fd, data, count, at);
 }
+extern "C" int fsync(int fd) {
+  char path[4096];
+  const ssize_t length =
+      readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof(path));
+  if (on_fsync && length > 0) on_fsync(std::string(path, static_cast<size_t>(length)));
+  return static_cast<int>(syscall(SYS_fsync, fd));
+}
 
 namespace gyre {
 namespace {
 
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
 absl::Status Write(const std::string& path, const std::string& bytes) {
   return WriteFileAtomically(path, bytes);
+}
+
+// What `work` syncs, in order, each with whether `path` was there by then.
+template <typename Work>
+std::vector<std::string> Synced(const std::string& path, const Work& work) {
+  std::vector<std::string> synced;
+  on_fsync = [&](const std::string& what) {
+    synced.push_back(what + (access(path.c_str(), F_OK) == 0 ? " named" : " unnamed"));
+  };
+  EXPECT_TRUE(work().ok());
+  on_fsync = nullptr;
+  return synced;
 }
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
@@ -131,6 +152,15 @@ TEST_F(WriteFileTest, IsInvisibleUntilItIsWhole) {
   });
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(ReadBytes(folder_ / "x"), "new");
+}
+
+// Else a power cut could leave an empty file of the name.
+TEST_F(WriteFileTest, IsOnTheDiskBeforeItHasItsName) {
+  const std::string path = folder_ / "x";
+  EXPECT_THAT(Synced(path, [&] { return Write(path, "1"); }),
+              ElementsAre(HasSubstr("/.x.tmp-"), EndsWith(" named")));
+  EXPECT_THAT(Synced(folder_ / "y", [&] { return Write(folder_ / "y", "1"); })[0],
+              EndsWith(" unnamed"));
 }
 
 TEST_F(WriteFileTest, AFailureOfTheWriterLeavesTheOldFile) {
@@ -239,6 +269,14 @@ TEST_F(WriteFolderTest, AppearsWholeAndReplaces) {
   ASSERT_TRUE(RemoveFolderAtomically(folder_ / "d").ok());
   EXPECT_THAT(folder_.List(), ElementsAre("empty", "nothing"));
   EXPECT_EQ(RemoveFolderAtomically(folder_ / "d").code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(WriteFolderTest, IsOnTheDiskBeforeItHasItsName) {
+  const std::string path = folder_ / "new";
+  const std::string staged = *StageFolder(path, "1");
+  WriteBytes(staged + "/a", "1");
+  EXPECT_THAT(Synced(path, [&] { return PublishFolder(staged, path); }),
+              ElementsAre(EndsWith("/a unnamed"), EndsWith(".tmp-1 unnamed"), EndsWith(" named")));
 }
 
 TEST_F(WriteFolderTest, AFailureLeavesTheOldFolder) {
