@@ -372,6 +372,25 @@ TEST(ProcessGroup, DestructorFinishesWhatWasSubmitted) {
   }
 }
 
+TEST(ProcessGroup, ACallComesAfterAllThatWasSubmitted) {
+  RunRanksOn("ring", 3, kPatienceMs, [](ProcessGroup& group) {
+    std::vector<float> late(1000, 1.0f);
+    FakeEvent ready;
+    const auto waiting = group.Submit("late", View(late), &ready);
+    std::thread device([&ready] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      ready.Set();
+    });
+    const absl::Status called = group.Call("a call", [&late](Communicator&) {
+      EXPECT_EQ(late, std::vector<float>(1000, 3.0f));
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(called.ok()) << called;
+    device.join();
+    EXPECT_TRUE(group.Wait(waiting).ok());
+  });
+}
+
 // Operations overtake one that waits for its memory, and the urgent overtake any number.
 TEST(ProcessGroup, OneThatWaitsHoldsUpNoOther) {
   RunRanksOn("ring", 3, kPatienceMs, [](ProcessGroup& group) {
