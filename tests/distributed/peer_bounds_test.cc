@@ -129,7 +129,7 @@ TEST(PeerBounds, OfTags) {
           EXPECT_THAT(
               status.message(),
               HasSubstr("what rank 0 reads and updates moves in 4 chunks, and the messages' "
-                        "tags, up to 74, are enough for 3"));
+                        "tags, up to 73, are enough for 3"));
         });
   }
 }
