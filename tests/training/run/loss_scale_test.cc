@@ -7,16 +7,12 @@
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
-#include "engine/data/files/atomic_file.h"
 #include "engine/training/feed/data_feed.h"
-#include "engine/training/run/trainer.h"
 #include "tests/data/temp_folder.h"
-#include "tests/distributed/process_group_ranks.h"
+#include "tests/training/run/run_on_threads.h"
 
 namespace gyre {
 namespace {
@@ -217,29 +213,14 @@ TEST(LossScale, WithoutAnEndOfOverflowsTheRunEnds) {
 }
 
 // Each 13th sample is so large that its loss and gradients are infinite, whatever the scale.
-class Samples : public Dataset {
- public:
-  Samples() {
-    for (int64_t i = 0; i < size(); ++i) {
-      for (int k = 0; k < 3; ++k) {
-        x_[i][k] = i % 13 == 5 ? 3e38f : static_cast<float>(std::sin(i * 3 + k));
-      }
-      for (int k = 0; k < 2; ++k) y_[i][k] = static_cast<float>(i % 3 - 1);
-    }
-  }
-  int64_t size() const override { return 50; }
-  const std::vector<DataArray>& arrays() const override { return arrays_; }
-  absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory&,
-                              const std::optional<SampleDraw>&) const override {
-    return Tensor{array == 0 ? x_[index] : y_[index], arrays_[array].shape, DType::kF32};
-  }
-
- private:
-  const std::vector<DataArray> arrays_ = {
-      {.input = "x", .file = "x", .shape = {3}, .dtype = DType::kF32},
-      {.input = "y", .file = "y", .shape = {2}, .dtype = DType::kF32}};
-  mutable float x_[50][3], y_[50][2];
-};
+std::unique_ptr<Dataset> Samples() {
+  auto samples = std::make_unique<SamplesInMemory>(50);
+  samples->Add<float>("x", {3}, [](int64_t at) {
+    return at / 3 % 13 == 5 ? 3e38 : std::sin(static_cast<double>(at));
+  });
+  samples->Add<float>("y", {2}, [](int64_t at) { return static_cast<double>(at / 2 % 3 - 1); });
+  return samples;
+}
 
 class LossScaleOfARun : public testing::Test {
  protected:
@@ -254,40 +235,18 @@ class LossScaleOfARun : public testing::Test {
       keep_checkpoints: 100 optimizer { adam {} } loss_scale { dynamic { growth_interval: 3 } }
       learning_rate { base: 0.01 warmup_steps: 5 cosine {} epoch_decay: 0.5 rank_damping: 4
                       batch_scaling { base_batch: 5 rule: SQUARE_ROOT } }
+      distributed { allreduce: "direct" }
       data { train { arrays { array { input: "x" file: "x" } array { input: "y" file: "y" } } } })"));
     TrainingOptions options;
     options.out = folder_ / out;
     if (step > 0)
       options.resume = folder_ / absl::StrFormat("%s/checkpoints/step_%08d", from, step);
-    std::string digest;
-    statuses_.assign(ranks, absl::OkStatus());
-    RunRanksOn("direct", ranks, 20'000, [&](ProcessGroup& communication) {
-      const auto trainer = *ParseTrainer(folder_ / "trainer", sets);
-      const auto net = *ParseNetText(kNet, "net");
-      const auto device = NewCpuDevice({.threads = 1});
-      const Primitives primitives(device->kind(), 1);
-      RunData data{std::make_unique<Samples>(), nullptr, {}};
-      data.feed = *FeedOf(net, trainer, data.train.get(), nullptr);
-      const auto run = *Trainer::Prepare(trainer, net, std::move(data), *device, primitives,
-                                         communication, options);
-      const auto result = run->Run();
-      statuses_[communication.rank()] = result.status();
-      if (communication.rank() == 0 && result.ok()) digest = *result;
-    });
-    return digest;
-  }
-
-  // Of metrics.jsonl, by step: the numbers of these names.
-  std::vector<std::vector<double>> Numbers(const std::string& out,
-                                           const std::vector<std::string>& names) {
-    std::vector<std::vector<double>> steps;
-    const std::string text = *ReadFile(folder_ / (out + "/metrics.jsonl"));
-    for (const auto line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-      const auto json = nlohmann::json::parse(line);
-      auto& numbers = steps.emplace_back();
-      for (const std::string& name : names) numbers.push_back(json.at(name).get<double>());
-    }
-    return steps;
+    const auto trainer = *ParseTrainer(folder_ / "trainer", sets);
+    const auto net = *ParseNetText(kNet, "net");
+    const auto digests = TrainOnThreads({trainer, net, Samples, options, ranks});
+    statuses_.clear();
+    for (const auto& digest : digests) statuses_.push_back(digest.status());
+    return digests[0].value_or("");
   }
 
   TempFolder folder_;
@@ -297,20 +256,21 @@ class LossScaleOfARun : public testing::Test {
 TEST_F(LossScaleOfARun, GoesOnFromACheckpoint) {
   const std::vector<std::string> names = {"step", "loss_scale", "skipped_steps", "learning_rate"};
   const std::string straight = Train("straight", 1);
-  const auto expected = Numbers("straight", names);
+  const auto expected = NumbersOf(folder_ / "straight", names);
   ASSERT_EQ(expected.size(), static_cast<size_t>(kSteps));
   EXPECT_GT(expected.back()[2], 10);
   EXPECT_LT(expected.back()[2], 35);
   for (const int64_t step : {7, 14, 28}) {
     const std::string out = absl::StrCat("from", step);
     EXPECT_EQ(Train(out, 1, step, "straight"), straight);
-    EXPECT_EQ(Numbers(out, names), std::vector(expected.begin() + step, expected.end()));
+    EXPECT_EQ(NumbersOf(folder_ / out, names),
+              std::vector(expected.begin() + step, expected.end()));
   }
   // On other ranks, too, and their rate is damped: of 1 of 4 by 1.25, of 3 by 1.75.
   Train("three", 3, 14, "straight");
   auto damped = std::vector(expected.begin() + 14, expected.end());
   for (std::vector<double>& numbers : damped) numbers[3] *= 1.25 / 1.75;
-  const auto three = Numbers("three", names);
+  const auto three = NumbersOf(folder_ / "three", names);
   ASSERT_EQ(three.size(), damped.size());
   for (size_t i = 0; i < three.size(); ++i) {
     for (int k = 0; k < 3; ++k) EXPECT_EQ(three[i][k], damped[i][k]) << names[k] << ", line " << i;

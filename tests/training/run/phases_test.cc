@@ -12,18 +12,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "engine/data/files/atomic_file.h"
-#include "engine/data/tensors/tensor_file.h"
 #include "engine/training/checkpoint/checkpoint.h"
-#include "engine/training/run/trainer.h"
 #include "tests/data/temp_folder.h"
-#include "tests/distributed/process_group_ranks.h"
+#include "tests/training/run/run_on_threads.h"
 
 namespace gyre {
 namespace {
 
 using testing::HasSubstr;
-using Weights = std::map<std::string, std::vector<double>>;  // by tensor
 
 constexpr int64_t kIn = 30, kHidden = 41, kOut = 5, kSteps = 20;
 
@@ -40,41 +36,25 @@ constexpr char kNet[] = R"(
 const std::map<std::string, int64_t> kTrainableFrom = {
     {"fc1.weight", 7}, {"fc1.bias", 7}, {"fc2.weight", 0}, {"fc2.bias", 12}};
 
-class Samples : public Dataset {
- public:
-  explicit Samples(int64_t size, double scale = 1) : size_(size) {
-    std::mt19937 random(5);
-    for (double& v : x_) v = std::normal_distribution<double>()(random);
-    for (double& v : y_) v = scale * std::normal_distribution<double>()(random);
-  }
-  int64_t size() const override { return size_; }
-  const std::vector<DataArray>& arrays() const override { return arrays_; }
-  absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory&,
-                              const std::optional<SampleDraw>&) const override {
-    return array == 0 ? Tensor{x(index), arrays_[0].shape, DType::kF64}
-                      : Tensor{y(index), arrays_[1].shape, DType::kF64};
-  }
-  double* x(int64_t sample) const { return &x_[sample * kIn]; }
-  double* y(int64_t sample) const { return &y_[sample * kOut]; }
+constexpr int64_t kMostSamples = 12;
 
-  static constexpr int64_t kMost = 12;
-
- private:
-  const int64_t size_;
-  const std::vector<DataArray> arrays_ = {
-      {.input = "x", .file = "x", .shape = {kIn}, .dtype = DType::kF64},
-      {.input = "y", .file = "y", .shape = {kOut}, .dtype = DType::kF64}};
-  mutable double x_[kMost * kIn], y_[kMost * kOut];
-};
+std::unique_ptr<SamplesInMemory> Samples(int64_t size, double scale = 1) {
+  auto samples = std::make_unique<SamplesInMemory>(size);
+  std::mt19937 random(5);
+  const auto normal = [&](int64_t) { return std::normal_distribution<double>()(random); };
+  samples->Add<double>("x", {kIn}, normal);
+  samples->Add<double>("y", {kOut}, [&](int64_t at) { return scale * normal(at); });
+  return samples;
+}
 
 struct Training {
   std::string net = kNet;
   std::string optimizer = "adam { beta2: 0.99 } weight_decay: 0.01 ema { decay: 0.8 }";
   std::vector<std::string> overrides = {};
   int ranks = 1;
-  int64_t samples = Samples::kMost;  // and the batch
-  double scale = 1;                  // of targets
-  size_t sim_bytes = 0;              // of the device; 0: it is the CPU
+  int64_t samples = kMostSamples;  // and the batch
+  double scale = 1;                // of targets
+  size_t sim_bytes = 0;            // of the device; 0: it is the CPU
   PlannerKind planner = PlannerKind::kAuto;
   bool stops = false;  // asked to before it begins
 };
@@ -95,51 +75,32 @@ Outcome Train(const std::string& out, const Training& run) {
   const auto net = ParseNetText(run.net, "net");
   if (!net.ok()) return {net.status(), ""};
   EXPECT_TRUE(trainer.ok()) << trainer.status();
-  const std::string resume = std::filesystem::exists(out) ? "latest" : "";
-  std::vector<Outcome> outcomes(static_cast<size_t>(run.ranks));
-  RunRanksOn("direct", run.ranks, 20'000, [&](ProcessGroup& communication) {
-    const auto device = run.sim_bytes > 0
-                            ? NewSimDevice({.threads = 1, .capacity_bytes = run.sim_bytes})
-                            : NewCpuDevice({.threads = 1});
-    const Primitives primitives(device->kind(), 1);
-    RunData data{std::make_unique<Samples>(run.samples, run.scale), nullptr, {}};
-    data.feed = *FeedOf(*net, *trainer, data.train.get(), nullptr);
-    TrainingOptions options;
-    options.out = out;
-    options.resume = resume;
-    options.net_text = net->message->DebugString();
-    options.pages.planner = run.planner;
-    const std::atomic<bool> stop = run.stops;
-    options.stop = &stop;
-    auto prepared = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives,
-                                     communication, options);
-    Outcome& outcome = outcomes[communication.rank()];
-    outcome.status = prepared.status();
-    if (!prepared.ok()) return communication.Abort(prepared.status());
-    const auto digest = (*prepared)->Run();
-    outcome.status = digest.status();
-    if (digest.ok()) outcome.digest = *digest;
-    communication.Abort(digest.status());
-  });
-  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.digest, outcomes[0].digest);
-  return outcomes[0];
-}
-
-std::string StepFolder(const std::string& out, int64_t step) {
-  return absl::StrFormat("%s/checkpoints/step_%08d", out, step);
+  const std::atomic<bool> stop = run.stops;
+  TrainingOptions options;
+  options.out = out;
+  options.resume = std::filesystem::exists(out) ? "latest" : "";
+  options.net_text = net->message->DebugString();
+  options.pages.planner = run.planner;
+  options.stop = &stop;
+  const auto data = [&] { return Samples(run.samples, run.scale); };
+  const auto digests = TrainOnThreads({.trainer = *trainer,
+                                       .net = *net,
+                                       .data = data,
+                                       .options = options,
+                                       .ranks = run.ranks,
+                                       .sim_bytes = run.sim_bytes});
+  for (const auto& digest : digests) EXPECT_EQ(digest.value_or(""), digests[0].value_or(""));
+  return {digests[0].status(), digests[0].value_or("")};
 }
 
 // The tensors of a checkpoint of one rank, in F64.
-Weights TensorsOf(const std::string& out, int64_t step) {
-  Weights tensors;
+TensorValues TensorsOf(const std::string& out, int64_t step) {
+  TensorValues tensors;
   for (const char* name : {"weights", "optimizer"}) {
     const auto file =
         TensorFile::Read(absl::StrCat(StepFolder(out, step), "/", name, ".safetensors"));
     EXPECT_TRUE(file.ok()) << file.status();
-    for (const auto& [tensor, value] : file->tensors()) {
-      const double* const values = value.as<double>();
-      tensors[tensor].assign(values, values + value.elements());
-    }
+    tensors.merge(ValuesOf(*file));
   }
   return tensors;
 }
@@ -163,24 +124,23 @@ class PhasesTest : public testing::Test {
 };
 
 // The gradients of the net at these weights, for all samples.
-Weights GradientsOf(Weights& weights) {
-  const Samples samples(Samples::kMost);
-  Weights gradients;
+TensorValues GradientsOf(TensorValues& weights) {
+  const auto samples = Samples(kMostSamples);
+  const double *x = samples->Values<double>(0), *y = samples->Values<double>(1);
+  TensorValues gradients;
   for (const auto& [name, from] : kTrainableFrom) gradients[name].resize(weights[name].size());
-  for (int64_t n = 0; n < Samples::kMost; ++n) {
+  for (int64_t n = 0; n < kMostSamples; ++n, x += kIn, y += kOut) {
     std::vector<double> hidden(kHidden), slopes(kHidden);
     for (int64_t h = 0; h < kHidden; ++h) {
       double sum = weights["fc1.bias"][h];
-      for (int64_t i = 0; i < kIn; ++i) {
-        sum += weights["fc1.weight"][h * kIn + i] * samples.x(n)[i];
-      }
+      for (int64_t i = 0; i < kIn; ++i) sum += weights["fc1.weight"][h * kIn + i] * x[i];
       hidden[h] = std::tanh(sum);
     }
     for (int64_t o = 0; o < kOut; ++o) {
       double sum = weights["fc2.bias"][o];
       for (int64_t h = 0; h < kHidden; ++h)
         sum += weights["fc2.weight"][o * kHidden + h] * hidden[h];
-      const double slope = 2 * (sum - samples.y(n)[o]) / (kOut * Samples::kMost);
+      const double slope = 2 * (sum - y[o]) / (kOut * kMostSamples);
       gradients["fc2.bias"][o] += slope;
       for (int64_t h = 0; h < kHidden; ++h) {
         gradients["fc2.weight"][o * kHidden + h] += slope * hidden[h];
@@ -190,9 +150,7 @@ Weights GradientsOf(Weights& weights) {
     for (int64_t h = 0; h < kHidden; ++h) {
       const double slope = slopes[h] * (1 - hidden[h] * hidden[h]);
       gradients["fc1.bias"][h] += slope;
-      for (int64_t i = 0; i < kIn; ++i) {
-        gradients["fc1.weight"][h * kIn + i] += slope * samples.x(n)[i];
-      }
+      for (int64_t i = 0; i < kIn; ++i) gradients["fc1.weight"][h * kIn + i] += slope * x[i];
     }
   }
   return gradients;
@@ -202,7 +160,7 @@ Weights GradientsOf(Weights& weights) {
 TEST_F(PhasesTest, FollowTheFormulasForTwentySteps) {
   constexpr double kRate = 0.02, kAverage = 0.8, kMomentum = 0.875, kBeta1 = 0.9, kBeta2 = 0.99;
   constexpr double kDecay = 0.01, kEpsilon = 1e-8;
-  Weights initial;
+  TensorValues initial;
   {
     const std::string out = NewFolder();
     const Training still{.overrides = {"steps=1", "learning_rate.base=0"}};
@@ -210,10 +168,10 @@ TEST_F(PhasesTest, FollowTheFormulasForTwentySteps) {
     initial = TensorsOf(out, 1);
   }
   for (const bool adam : {true, false}) {
-    Weights expected;
+    TensorValues expected;
     for (const auto& [name, from] : kTrainableFrom) expected[name] = initial[name];
     for (int64_t step = 0; step < kSteps; ++step) {
-      Weights gradients = GradientsOf(expected);
+      TensorValues gradients = GradientsOf(expected);
       for (const auto& [name, from] : kTrainableFrom) {
         if (step < from) continue;
         const bool first = step == from;
@@ -247,7 +205,7 @@ TEST_F(PhasesTest, FollowTheFormulasForTwentySteps) {
     Training run;
     if (!adam) run.optimizer = "sgd { momentum: 0.875 } weight_decay: 0.01 ema { decay: 0.8 }";
     ASSERT_TRUE(Train(out, run).status.ok());
-    const Weights got = TensorsOf(out, kSteps);
+    const TensorValues got = TensorsOf(out, kSteps);
     ASSERT_EQ(got.size(), expected.size());
     for (const auto& [name, values] : expected) {
       ASSERT_EQ(got.at(name).size(), values.size()) << name;
@@ -256,7 +214,7 @@ TEST_F(PhasesTest, FollowTheFormulasForTwentySteps) {
       }
     }
     // What has not begun has no state, and its values are the first.
-    const Weights early = TensorsOf(out, 7);
+    const TensorValues early = TensorsOf(out, 7);
     EXPECT_EQ(early.at("fc1.weight"), initial.at("fc1.weight"));
     EXPECT_EQ(early.contains("fc1.weight.average") || early.contains("fc2.bias.average"), false);
     EXPECT_TRUE(early.contains("fc2.weight.average"));

@@ -11,17 +11,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
-#include "engine/data/files/atomic_file.h"
 #include "engine/data/tensors/tensor_file.h"
 #include "engine/training/checkpoint/checkpoint.h"
 #include "engine/training/model/weights.h"
-#include "engine/training/run/trainer.h"
 #include "tests/data/temp_folder.h"
-#include "tests/distributed/process_group_ranks.h"
+#include "tests/training/run/run_on_threads.h"
 
 namespace gyre {
 namespace {
@@ -61,40 +57,18 @@ constexpr char kTiedNet[] = R"(
   layer { name: "loss" input: ["out", "next"] softmax_cross_entropy { ignore_label: 3 } })";
 
 // Images, tokens, labels and weights by chance.
-class Samples : public Dataset {
- public:
-  Samples() {
-    std::mt19937 random(5);
-    for (double& v : images_) v = std::normal_distribution<double>()(random);
-    for (int32_t& v : tokens_) v = static_cast<int32_t>(random() % 9);
-    for (int32_t& v : labels_) v = static_cast<int32_t>(random() % 4);
-    for (int32_t& v : flags_) v = std::min(2, static_cast<int32_t>(random() % 4));
-    for (double& v : weights_) v = std::max(0.0, static_cast<double>(random() % 8) / 4 - 0.5);
-  }
-  int64_t size() const override { return kSize; }
-  const std::vector<DataArray>& arrays() const override { return arrays_; }
-  absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory&,
-                              const std::optional<SampleDraw>&) const override {
-    if (array == 0) return Tensor{&images_[index * 40], arrays_[0].shape, DType::kF64};
-    if (array == 1) return Tensor{&tokens_[index * 5], arrays_[1].shape, DType::kI32};
-    if (array == 3) return Tensor{&flags_[index * 5], arrays_[3].shape, DType::kI32};
-    if (array == 4) return Tensor{&weights_[index], arrays_[4].shape, DType::kF64};
-    return Tensor{&labels_[index], arrays_[2].shape, DType::kI32};
-  }
-
- private:
-  static constexpr int64_t kSize = 23;
-  const std::vector<DataArray> arrays_ = {
-      {.input = "image", .file = "i", .shape = {5, 4, 2}, .dtype = DType::kF64},
-      {.input = "tokens", .file = "t", .shape = {5}, .dtype = DType::kI32},
-      {.input = "label", .file = "l", .shape = {}, .dtype = DType::kI32},
-      {.input = "flags", .file = "f", .shape = {5}, .dtype = DType::kI32},
-      {.input = "weight", .file = "w", .shape = {}, .dtype = DType::kF64}};
-  mutable double images_[kSize * 40], weights_[kSize];
-  mutable int32_t tokens_[kSize * 5], labels_[kSize], flags_[kSize * 5];
-};
-
-using Weights = std::map<std::string, std::vector<double>>;  // by tensor
+std::unique_ptr<Dataset> Samples() {
+  auto samples = std::make_unique<SamplesInMemory>(23);
+  std::mt19937 random(5);
+  const auto below = [&](int end) { return static_cast<int>(random() % end); };
+  samples->Add<double>("image", {5, 4, 2},
+                       [&](int64_t) { return std::normal_distribution<double>()(random); });
+  samples->Add<int32_t>("tokens", {5}, [&](int64_t) { return below(9); });
+  samples->Add<int32_t>("label", {}, [&](int64_t) { return below(4); });
+  samples->Add<int32_t>("flags", {5}, [&](int64_t) { return std::min(2, below(4)); });
+  samples->Add<double>("weight", {}, [&](int64_t) { return std::max(0.0, below(8) / 4.0 - 0.5); });
+  return samples;
+}
 
 constexpr char kMomentum[] = "sgd { momentum: 0.875 } weight_decay: 0.001";
 
@@ -111,46 +85,21 @@ std::vector<std::string> Train(const std::string& out, const std::string& layers
                                         "trainer", overrides);
   const auto net = ParseNetText(absl::StrCat(kInputs, layers), "net");
   EXPECT_TRUE(trainer.ok() && net.ok()) << trainer.status() << net.status();
-  const std::string resume = std::filesystem::exists(out) ? "latest" : "";
-  std::vector<std::string> digests(static_cast<size_t>(ranks));
-  RunRanksOn(
-      trainer->message->distributed().allreduce(), ranks, 20'000,
-      [&](ProcessGroup& communication) {
-        const auto device = NewCpuDevice({.threads = 1});
-        const Primitives primitives(device->kind(), 1);
-        RunData data{std::make_unique<Samples>(), nullptr, {}};
-        data.feed = *FeedOf(*net, *trainer, data.train.get(), nullptr);
-        TrainingOptions options;
-        options.out = out;
-        options.resume = resume;
-        options.net_text = net->message->DebugString();
-        auto run = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives,
-                                    communication, options);
-        ASSERT_TRUE(run.ok()) << run.status();
-        const auto digest = (*run)->Run();
-        ASSERT_TRUE(digest.ok()) << digest.status();
-        digests[communication.rank()] = *digest;
-      },
-      hosts);
+  TrainingOptions options;
+  options.out = out;
+  options.resume = std::filesystem::exists(out) ? "latest" : "";
+  options.net_text = net->message->DebugString();
+  std::vector<std::string> digests;
+  for (const auto& digest : TrainOnThreads({*trainer, *net, Samples, options, ranks, hosts})) {
+    EXPECT_TRUE(digest.ok()) << digest.status();
+    digests.push_back(digest.value_or(""));
+  }
   return digests;
 }
 
-std::string FileOf(const std::string& out, int step, const char* name) {
-  return absl::StrFormat("%s/checkpoints/step_%08d/%s", out, step, name);
-}
-
-Weights ValuesOf(const TensorFile& file) {
-  Weights weights;
-  for (const auto& [name, tensor] : file.tensors()) {
-    const double* const values = tensor.as<double>();
-    weights[name].assign(values, values + tensor.elements());
-  }
-  return weights;
-}
-
 // After half of the steps, 25, or all.
-Weights WeightsOf(const std::string& out, int step) {
-  return ValuesOf(*TensorFile::Read(FileOf(out, step, "weights.safetensors")));
+TensorValues WeightsOf(const std::string& out, int step) {
+  return ValuesOf(*TensorFile::Read(StepFolder(out, step) + "/weights.safetensors"));
 }
 
 struct Slots {
@@ -162,8 +111,8 @@ struct Slots {
 Slots SlotsOf(const std::string& out, int step, int parts) {
   Slots slots;
   for (int part = 0; part < parts; ++part) {
-    const auto file =
-        *TensorFile::Read(FileOf(out, step, ShardName(kOptimizerFile, part, parts).c_str()));
+    const auto file = *TensorFile::Read(
+        absl::StrCat(StepFolder(out, step), "/", ShardName(kOptimizerFile, part, parts)));
     slots.of_file.push_back(0);
     for (const auto& [name, tensor] : file.tensors()) {
       const std::string bytes(static_cast<const char*>(tensor.data), tensor.bytes());
@@ -175,7 +124,7 @@ Slots SlotsOf(const std::string& out, int step, int parts) {
 }
 
 // The largest difference of two values, relative to their tensor's root mean square.
-double Difference(const Weights& a, const Weights& b) {
+double Difference(const TensorValues& a, const TensorValues& b) {
   double largest = 0;
   for (const auto& [name, values] : a) {
     double squares = 0, difference = 0;
@@ -187,17 +136,6 @@ double Difference(const Weights& a, const Weights& b) {
     largest = std::max(largest, difference / std::sqrt(squares / values.size()));
   }
   return largest;
-}
-
-// The losses of the steps, as the run reports them.
-std::vector<double> LossesOf(const std::string& out) {
-  std::vector<double> losses;
-  for (const absl::string_view line : absl::StrSplit(*ReadFile(out + "/metrics.jsonl"), '\n')) {
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(line, absl::MaxSplits("\"loss\":", 1));
-    if (!parts.second.empty()) losses.push_back(std::strtod(parts.second.data(), nullptr));
-  }
-  return losses;
 }
 
 // Whatever part of a batch's targets a loss counts, several batches make the step of one as large.
@@ -250,15 +188,16 @@ TEST(Accumulate, MakesTheStepOfTheLargerBatch) {
       Train(folder / out, c.layers, ranks, overrides);
     };
     train("whole", 1, 12);
-    const Weights whole = WeightsOf(folder / "whole", 6);
-    const std::vector<double> losses = LossesOf(folder / "whole");
+    const TensorValues whole = WeightsOf(folder / "whole", 6);
+    const auto losses = NumbersOf(folder / "whole", {"loss"});
     ASSERT_EQ(losses.size(), 6);
     for (const auto& [ranks, batch] : {std::pair(1, 6), {1, 1}, {2, 3}}) {
       const std::string out = absl::StrCat(ranks, "x", batch);
       train(out, ranks, batch);
       EXPECT_LT(Difference(WeightsOf(folder / out, 6), whole), kBound) << out;
-      const std::vector<double> others = LossesOf(folder / out);
-      for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(others.at(i), losses[i], 1e-9) << out;
+      const auto others = NumbersOf(folder / out, {"loss"});
+      for (size_t i = 0; i < losses.size(); ++i)
+        EXPECT_NEAR(others.at(i)[0], losses[i][0], 1e-9) << out;
     }
   }
 }
@@ -337,7 +276,7 @@ TEST(Average, FollowsTheFormulaForTwentySteps) {
                    absl::StrCat("adam {} ema { decay: ", kDecay, " }"));
     };
     const auto digests = train("straight", "steps=20", 1);
-    Weights expected = WeightsOf(folder / "straight", 1);
+    TensorValues expected = WeightsOf(folder / "straight", 1);
     for (int step = 2; step <= kSteps; ++step) {
       for (const auto& [name, values] : WeightsOf(folder / "straight", step)) {
         for (size_t i = 0; i < values.size(); ++i) {
@@ -346,7 +285,7 @@ TEST(Average, FollowsTheFormulaForTwentySteps) {
         }
       }
     }
-    const Weights last = WeightsOf(folder / "straight", kSteps);
+    const TensorValues last = WeightsOf(folder / "straight", kSteps);
     // Of buffers there is none.
     for (auto& [name, values] : expected) {
       if (absl::StrContains(name, "running")) values = last.at(name);
@@ -366,8 +305,8 @@ TEST(Average, FollowsTheFormulaForTwentySteps) {
     EXPECT_EQ(read("parted", WeightsKind::kAverages), read("straight", WeightsKind::kAverages));
     // Rank 0's file has them all, which is all that another host's folder may have.
     if (!mode.empty()) {
-      std::filesystem::remove(
-          FileOf(folder / "parted", kSteps, ShardName(kOptimizerFile, ranks - 1, ranks).c_str()));
+      std::filesystem::remove(absl::StrCat(StepFolder(folder / "parted", kSteps), "/",
+                                           ShardName(kOptimizerFile, ranks - 1, ranks)));
       EXPECT_EQ(read("parted", WeightsKind::kAverages), read("straight", WeightsKind::kAverages));
     }
   }
