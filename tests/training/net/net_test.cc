@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstring>
 #include <future>
-#include <numeric>
 
 #include "absl/strings/str_replace.h"
 #include "engine/runtime/device/buffer.h"
@@ -138,15 +137,6 @@ TEST(NetTest, NaNWeightsMakeTheLossNaN) {
   }
 }
 
-TEST(NetTest, BucketsFinishInOrderAndOnce) {
-  NetRank rank(kForkedNet);
-  rank.Forward();
-  std::vector<int> expected(rank.net().plan().order.buckets.size());
-  std::iota(expected.begin(), expected.end(), 0);
-  EXPECT_GT(expected.size(), 3u);
-  EXPECT_EQ(rank.Backward(), expected);
-}
-
 // The sum over ranks of losses and gradients is that of one rank, with labels to ignore as well: a
 // rank may even have nothing but ignored ones.
 void ExpectRanksAddUp(const char* layers) {
@@ -233,12 +223,6 @@ TEST(NetTest, StatisticsAreSummedInTheStreamsOrder) {
 TEST(NetTest, RanksAddUpToOneRank) {
   for (const char* layers : {kForkedNet, kPartedNet, kJoinedNet, kSharedNet, kNormNet})
     ExpectRanksAddUp(layers);
-}
-
-TEST(NetTest, StatisticsAreSummedOnlyWhereDeclared) {
-  NetRank(kConvNet, DType::kF32, 3).Forward([](Stream&, absl::string_view label, Tensor) {
-    return absl::InternalError("unexpected statistic " + std::string(label));
-  });
 }
 
 }  // namespace
