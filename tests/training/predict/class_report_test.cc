@@ -60,14 +60,18 @@ TEST(ClassReport, Files) {
   EXPECT_THAT(read("confusion.png"), StartsWith("\x89PNG"));
 }
 
+std::string WorstOf(const ClassReport& report) {
+  const TempFolder folder;
+  EXPECT_TRUE(report.Write(folder / "r").ok());
+  return *ReadFile(folder / "r/worst.csv");
+}
+
 TEST(ClassReport, NanCostsMost) {
   ClassReport report({"a", "b"}, 1);
   for (int i = 0; i < 60; ++i) {
     report.Add(absl::StrCat(i), 0, std::vector<double>{i % 3 == 0 ? std::nan("") : 0.5, 0.5});
   }
-  TempFolder folder;
-  ASSERT_TRUE(report.Write(folder / "r").ok());
-  const std::string worst = *ReadFile(folder / "r/worst.csv");
+  const std::string worst = WorstOf(report);
   ASSERT_THAT(worst, HasSubstr(",nan,inf\n"));
   EXPECT_LT(worst.rfind(",inf\n"), worst.find(",0.5,"));
 }
@@ -85,9 +89,7 @@ TEST(ClassReport, KeepsTheCostliest) {
     const double share = (i * 37 % 150 + 1) / 200.0;
     report.Add(absl::StrCat(i), 0, std::vector<double>{share, 1 - share});
   }
-  TempFolder folder;
-  ASSERT_TRUE(report.Write(folder / "r").ok());
-  const std::string worst = *ReadFile(folder / "r/worst.csv");
+  const std::string worst = WorstOf(report);
   EXPECT_EQ(std::count(worst.begin(), worst.end(), '\n'), 101);
   EXPECT_THAT(worst, HasSubstr("\n0,a,b,0.005,"));  // 1 / 200
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <deque>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -17,7 +18,9 @@
 namespace gyre {
 namespace {
 
+using testing::DoubleNear;
 using testing::HasSubstr;
+using testing::Pointwise;
 
 constexpr int64_t kSteps = 7;
 
@@ -113,15 +116,21 @@ class Streamed {
   TrainedNet trained_;
 };
 
-// A product of one row may add in another order than one of several.
-void ExpectNear(const std::vector<double>& got, const std::vector<double>& expected,
-                double tolerance) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], tolerance) << i;
-}
-
 class StreamNetTest : public testing::Test {
  protected:
+  std::unique_ptr<StreamNet> Open(Streamed& streamed, const DataConfig& data = Data(),
+                                  const Fit& fit = {}) {
+    auto inputs = CutToStep(data, fit, streamed.net());
+    EXPECT_TRUE(inputs.ok()) << inputs.status();
+    inputs_.push_back(*std::move(inputs));
+    auto stream =
+        StreamNet::Create(streamed.Load(), inputs_.back(), streamed.predictions(), *device_);
+    EXPECT_TRUE(stream.ok()) << stream.status();
+    return *std::move(stream);
+  }
+  static std::string Refusal(StreamNet& stream, const std::string& line) {
+    return std::string(stream.Step(line).status().message());
+  }
   std::vector<double> Steps(StreamNet& stream, const std::vector<std::string>& lines) {
     std::vector<double> all;
     for (const std::string& line : lines) {
@@ -135,6 +144,7 @@ class StreamNetTest : public testing::Test {
   }
 
   std::unique_ptr<Device> device_ = NewCpuDevice({.threads = 1});
+  std::deque<StreamInputs> inputs_;  // of the streams
   std::unique_ptr<Primitives> primitives_ = std::make_unique<Primitives>(DeviceKind::kCpu, 1);
 };
 
@@ -175,17 +185,15 @@ TEST_F(StreamNetTest, StepsAreThoseOfTheWholeSequence) {
         for (int64_t s = 0; s < kSteps; ++s) arrays[2].as<int32_t>()[s] = s == 0;
       });
       Streamed streamed(own, *device_, *primitives_, precision);
-      const auto inputs = CutToStep(
-          Data("normalization { input: \"x\" mean: [0.5, 0.5, 0.5] std: 2 }"), {}, streamed.net());
-      ASSERT_TRUE(inputs.ok()) << inputs.status();
-      EXPECT_EQ(inputs->values(), 3);
-      auto stream = StreamNet::Create(streamed.Load(), *inputs, streamed.predictions(), *device_);
-      ASSERT_TRUE(stream.ok()) << stream.status();
-      const std::vector<double> got = Steps(**stream, lines);
-      ExpectNear(got, expected, precision == "precision: F64 " ? 1e-13 : 1e-5);
-      EXPECT_GT(std::abs(Steps(**stream, lines)[0] - expected[0]), 2e-5);  // it has gone on
-      ASSERT_TRUE((*stream)->Begin().ok());
-      EXPECT_EQ(Steps(**stream, lines), got);
+      const auto stream =
+          Open(streamed, Data("normalization { input: \"x\" mean: [0.5, 0.5, 0.5] std: 2 }"));
+      const std::vector<double> got = Steps(*stream, lines);
+      // A product of one row may add in another order than one of several.
+      const double tolerance = precision == "precision: F64 " ? 1e-13 : 1e-5;
+      EXPECT_THAT(got, Pointwise(DoubleNear(tolerance), expected));
+      EXPECT_GT(std::abs(Steps(*stream, lines)[0] - expected[0]), 2e-5);  // it has gone on
+      ASSERT_TRUE(stream->Begin().ok());
+      EXPECT_EQ(Steps(*stream, lines), got);
     }
   }
 }
@@ -204,17 +212,12 @@ TEST_F(StreamNetTest, TakesTokens) {
     std::copy_n(numbers, kSteps, arrays[0].as<int32_t>());
   });
   Streamed streamed(kTokens, *device_, *primitives_);
-  const auto inputs = CutToStep(Data(), {{"vocabulary.txt", "<unk>\na\nb\n"}}, streamed.net());
-  ASSERT_TRUE(inputs.ok()) << inputs.status();
-  auto stream = StreamNet::Create(streamed.Load(), *inputs, streamed.predictions(), *device_);
-  ASSERT_TRUE(stream.ok()) << stream.status();
-  ExpectNear(Steps(**stream, {"a", "B", "other", "a", " a ", "b", "<unk>"}), expected, 1e-5);
-  const auto refusal = [&](const std::string& line) {
-    return std::string((*stream)->Step(line).status().message());
-  };
-  EXPECT_EQ(refusal("a b"), "expected one word, got 2 in \"a b\"; write a line for each");
-  EXPECT_EQ(refusal(""), "expected one word, got 0 in \"\"; write a line for each");
-  EXPECT_EQ(refusal("\xff"), "not UTF-8");
+  const auto stream = Open(streamed, Data(), {{"vocabulary.txt", "<unk>\na\nb\n"}});
+  EXPECT_THAT(Steps(*stream, {"a", "B", "other", "a", " a ", "b", "<unk>"}),
+              Pointwise(DoubleNear(1e-5), expected));
+  EXPECT_EQ(Refusal(*stream, "a b"), "expected one word, got 2 in \"a b\"; write a line for each");
+  EXPECT_EQ(Refusal(*stream, ""), "expected one word, got 0 in \"\"; write a line for each");
+  EXPECT_EQ(Refusal(*stream, "\xff"), "not UTF-8");
 }
 
 // A text's own words keep their capitals, and a text of characters has its lines' ends.
@@ -224,38 +227,25 @@ TEST_F(StreamNetTest, TakesTokensAsTheTextHasThem) {
     DataConfig data = Data();
     TextConfig& text = *data.mutable_train()->mutable_text();
     text.set_unit(characters ? TextConfig::CHARACTER : TextConfig::WORD);
-    const auto inputs = CutToStep(
-        data, {{"vocabulary.txt", characters ? "<unk>\n\\n\n\xc3\xa9\n" : "<unk>\n<eos>\nB\n"}},
-        streamed.net());
-    ASSERT_TRUE(inputs.ok()) << inputs.status();
-    EXPECT_EQ(inputs->characters(), characters);
-    auto stream = StreamNet::Create(streamed.Load(), *inputs, streamed.predictions(), *device_);
-    ASSERT_TRUE(stream.ok()) << stream.status();
+    const auto stream =
+        Open(streamed, data,
+             {{"vocabulary.txt", characters ? "<unk>\n\\n\n\xc3\xa9\n" : "<unk>\n<eos>\nB\n"}});
+    EXPECT_EQ(inputs_.back().characters(), characters);
     // Tokens 1, 2 and 0, which is unknown.
     const std::vector<std::string> lines = characters
                                                ? std::vector<std::string>{"", "\xc3\xa9", "x"}
                                                : std::vector<std::string>{"<eos>", "B", "b"};
     Streamed other(kTokens, *device_, *primitives_);
-    const auto numbered = CutToStep(Data(), {}, other.net());
-    ASSERT_TRUE(numbered.ok()) << numbered.status();
-    auto numbers = StreamNet::Create(other.Load(), *numbered, other.predictions(), *device_);
-    ASSERT_TRUE(numbers.ok()) << numbers.status();
-    EXPECT_EQ(Steps(**stream, lines), Steps(**numbers, {"1", "2", "0"}));
-    EXPECT_THAT(
-        (*stream)->Step("xy z").status().message(),
-        HasSubstr(characters ? "expected one character, got 4" : "expected one word, got 2"));
+    EXPECT_EQ(Steps(*stream, lines), Steps(*Open(other), {"1", "2", "0"}));
+    EXPECT_THAT(Refusal(*stream, "xy z"), HasSubstr(characters ? "expected one character, got 4"
+                                                               : "expected one word, got 2"));
   }
 }
 
 TEST_F(StreamNetTest, RefusesLines) {
   Streamed streamed(kTokens, *device_, *primitives_);
-  const auto inputs = CutToStep(Data(), {}, streamed.net());
-  ASSERT_TRUE(inputs.ok()) << inputs.status();
-  auto stream = StreamNet::Create(streamed.Load(), *inputs, streamed.predictions(), *device_);
-  ASSERT_TRUE(stream.ok()) << stream.status();
-  const auto refusal = [&](const std::string& line) {
-    return std::string((*stream)->Step(line).status().message());
-  };
+  const auto stream = Open(streamed);
+  const auto refusal = [&](const std::string& line) { return Refusal(*stream, line); };
   EXPECT_EQ(refusal("1 2"), "expected 1 number of a step, got 2");
   EXPECT_EQ(refusal("a"), "expected numbers, got \"a\"");
   EXPECT_EQ(refusal("nan"), "expected numbers, got \"nan\"");
