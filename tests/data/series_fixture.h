@@ -1,10 +1,11 @@
-// series_fixture.h: data sets of sequences, made of files in a folder of the test's own.
+// series_fixture.h: data sets made of files in a folder of the test's own.
 #pragma once
 
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,12 @@ class Series : public testing::Test {
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(data, &config)) << data;
     return OpenDataset(config, train, folder_ / "trainer", inputs_, fit);
   }
+  // With '@' for the folder.
+  std::string Shown(absl::string_view text) const {
+    return absl::StrReplaceAll(text, {{folder_.path() + "/", "@"}});
+  }
   std::string Error(const std::string& data, bool train = true, const Fit& fit = {}) const {
-    return absl::StrReplaceAll(std::string(Open(data, train, fit).status().message()),
-                               {{folder_.path() + "/", "@"}});
+    return Shown(Open(data, train, fit).status().message());
   }
   void Write(const std::string& name, const std::string& bytes) const {
     std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
@@ -39,6 +43,28 @@ class Series : public testing::Test {
   TempFolder folder_;
   NetInputs inputs_;  // the net's
 };
+
+// Another byte, some fewer or more, one to three times.
+inline std::string Damaged(std::string bytes, std::mt19937& random) {
+  for (uint32_t edits = random() % 3 + 1; edits > 0 && !bytes.empty(); --edits) {
+    const size_t at = random() % bytes.size();
+    switch (random() % 4) {
+      case 0:
+        bytes[at] = static_cast<char>(random());
+        break;
+      case 1:
+        bytes.erase(at, random() % 8);
+        break;
+      case 2:
+        bytes.insert(at, bytes.substr(random() % bytes.size(), random() % 8));
+        break;
+      default:
+        bytes.insert(at, 1, "\n,\t#\"\\x-9\xff\xfe\0\r"[random() % 13]);
+        if (random() % 4 == 0) bytes.insert(0, "\xef\xbb\xbf");
+    }
+  }
+  return bytes;
+}
 
 // All samples of an array, one after another.
 template <typename T>

@@ -24,9 +24,6 @@ class Table : public Series {
     }
     return "none";
   }
-  std::string Shown(std::string text) const {
-    return absl::StrReplaceAll(text, {{folder_.path() + "/", "@"}});
-  }
 };
 
 }  // namespace gyre

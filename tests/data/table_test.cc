@@ -416,28 +416,8 @@ TEST_F(Table, AnyBytesAreReadOrRefused) {
   Write("test.csv", good);
   const Fit fit = (*Open(Data(configs[0], "test.csv")))->fit();
   for (int round = 0; round < 1500; ++round) {
-    std::string changed = good;
-    std::string saved = fit.at("table.txt");
-    for (std::string* bytes : {&changed, &saved}) {
-      for (uint32_t edits = random() % 3 + 1; edits > 0 && !bytes->empty(); --edits) {
-        const size_t at = random() % bytes->size();
-        switch (random() % 4) {
-          case 0:
-            (*bytes)[at] = static_cast<char>(random());
-            break;
-          case 1:
-            bytes->erase(at, random() % 8);
-            break;
-          case 2:
-            bytes->insert(at, bytes->substr(random() % bytes->size(), random() % 8));
-            break;
-          default:
-            bytes->insert(at, 1, "\n,\t#\"\\x-9\xff\xfe\0\r"[random() % 13]);
-        }
-      }
-    }
-    Write("t.csv", changed);
-    Write("fit.txt", saved);
+    Write("t.csv", Damaged(good, random));
+    Write("fit.txt", Damaged(fit.at("table.txt"), random));
     const auto opened = Open(Data(configs[round % 3]));
     const auto other = Open(Data("label: 'y' missing: MEAN fit: 'fit.txt'", "test.csv"));
     read += opened.ok();

@@ -1,21 +1,16 @@
 // Surveys of data sets: what is told of sound and of faulty samples, whatever the threads.
 
 #include <gmock/gmock.h>
-#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "engine/data/pictures/encode.h"
 #include "engine/data/sets/memory_dataset.h"
 #include "engine/data/survey/survey_text.h"
-#include "tests/data/temp_folder.h"
+#include "tests/data/images/image_fixture.h"
 
 namespace gyre {
 namespace {
@@ -28,38 +23,26 @@ using testing::Pair;
 using testing::StartsWith;
 using testing::UnorderedElementsAre;
 
-class SurveyOfPictures : public testing::Test {
+class SurveyOfPictures : public Images {
  protected:
-  TempFolder folder_;
-  std::mt19937 random_{7};
-
-  std::string Picture(int64_t height, int64_t width, int channels = 3, bool jpeg = false) {
-    std::vector<uint8_t> pixels(static_cast<size_t>(height * width * channels));
-    for (uint8_t& pixel : pixels) pixel = static_cast<uint8_t>(random_());
+  std::string File(int64_t height, int64_t width, int channels = 3, bool jpeg = false) {
+    const std::vector<uint8_t> pixels =
+        RandomPixels(static_cast<size_t>(height * width * channels));
     const Pixels of{height, width, channels, pixels.data()};
     return jpeg ? *JpegOf(of, 90) : *PngOf(of);
   }
-  std::string Write(const std::string& name, const std::string& bytes) const {
-    std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
-    WriteBytes(folder_ / name, bytes);
-    return bytes;
-  }
-  std::unique_ptr<Dataset> Open(bool train) const {
-    DataConfig config;
-    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
-        "train { images { folder: 'train' } } test { images { folder: 'test' } }", &config));
-    return *OpenDataset(config, train, folder_ / "trainer",
-                        {{.name = "image", .dims = {4, 6, 3}}, {.name = "label", .label = true}});
+  std::unique_ptr<Dataset> OpenSet(bool train) const {
+    return *Open("train { images { folder: 'train' } } test { images { folder: 'test' } }", train);
   }
 };
 
 // Training passes over data that no pixel is made of.
 TEST_F(SurveyOfPictures, IsOfWholeFiles) {
-  const std::string jpeg = Picture(20, 30, 3, true);
+  const std::string jpeg = File(20, 30, 3, true);
   Write("train/ant/1.jpg", jpeg);
   Write("train/bee/1.jpg",
         std::string(jpeg).insert(jpeg.size() - 2, "bytes of which libjpeg makes no pixel at all"));
-  const auto train = Open(true);
+  const auto train = OpenSet(true);
   SampleMemory memory;
   EXPECT_EQ(train->Read(1, 0, memory, {}).status(), absl::OkStatus());
   const std::vector<SurveyedSet> sets = {{"training", train.get()}};
@@ -71,16 +54,18 @@ TEST_F(SurveyOfPictures, IsOfWholeFiles) {
 }
 
 TEST_F(SurveyOfPictures, TellsWhatIsThereAndWhatIsFaulty) {
-  const std::string a = Write("train/ant/1.png", Picture(5, 7));
-  Write("train/ant/2.png", Picture(9, 8, 1));
-  Write("train/ant/3.jpg", Picture(40, 30, 3, true).substr(0, 700));
+  const std::string a = File(5, 7);
+  Write("train/ant/1.png", a);
+  Write("train/ant/2.png", File(9, 8, 1));
+  Write("train/ant/3.jpg", File(40, 30, 3, true).substr(0, 700));
   Write("train/bee/1.png", a);
   Write("train/bee/2.png", "");
-  const std::string b = Write("train/bee/3.jpg", Picture(20, 10, 3, true));
-  Write("train/bee/4.png", Picture(6, 6, 4));
+  const std::string b = File(20, 10, 3, true);
+  Write("train/bee/3.jpg", b);
+  Write("train/bee/4.png", File(6, 6, 4));
   Write("test/bee/x.jpg", b);
-  Write("test/bee/y.png", Picture(6, 7));
-  const auto train = Open(true), test = Open(false);
+  Write("test/bee/y.png", File(6, 7));
+  const auto train = OpenSet(true), test = OpenSet(false);
   const std::vector<SurveyedSet> sets = {{"training", train.get()}, {"test", test.get()}};
   for (const int threads : {1, 3, 20}) {
     int64_t last = -1;
@@ -95,8 +80,7 @@ TEST_F(SurveyOfPictures, TellsWhatIsThereAndWhatIsFaulty) {
     EXPECT_FALSE(survey.sound());
     EXPECT_EQ(FaultsOf(survey, sets),
               "2 samples cannot be read, and 1 sample is in both training and test");
-    const std::string text = absl::StrReplaceAll(
-        SurveyText(survey, sets, ClassNamesOf(train->fit())), {{folder_.path() + "/", "@"}});
+    const std::string text = Shown(SurveyText(survey, sets, ClassNamesOf(train->fit())));
     EXPECT_EQ(text,
               "samples      training  test\n"
               "all                 7     2\n"
