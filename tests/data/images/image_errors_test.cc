@@ -5,6 +5,8 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "engine/data/files/atomic_file.h"
+#include "tests/data/array_bytes.h"
 #include "tests/data/images/image_fixture.h"
 
 namespace gyre {
@@ -16,7 +18,7 @@ constexpr char kTest[] = "train { images { folder: 'set' } } test { images { fol
 
 TEST_F(Images, EachMistakeIsSaidAtTheStart) {
   for (const char* name : {"set/a/1.png", "set/b/1.PNG", "one/a/1.png", "empty/a/1.png",
-                           "flat/1.png", "other/a/1.png", "other/c/1.png"}) {
+                           "other/a/1.png", "other/c/1.png"}) {
     Picture(name);
   }
   std::filesystem::create_directory(folder_ / "empty/b");
@@ -34,8 +36,6 @@ TEST_F(Images, EachMistakeIsSaidAtTheStart) {
       {"train { images { folder: 'empty' } }", "",
        "@empty/b: no picture in this class; remove the folder, or add files that end with .jpg, "
        ".jpeg, .png, .webp, .bmp, .tif, .tiff, .jp2, .ppm, .pgm"},
-      {"train { images { folder: 'flat' } }", "",
-       "@flat: no folder in it; expected one for each class, with the class's pictures"},
       {"train { images { folder: 'list' } }", "x",
        "@list: is a file; expected a folder of classes, or write list: in place of folder:"},
       {"train { images { list: 'set' } }", "",
@@ -45,17 +45,8 @@ TEST_F(Images, EachMistakeIsSaidAtTheStart) {
       {kTest, "", "@other: has class \"c\", but those trained on are \"a\", \"b\""},
       {kList, "set/a/1.png\tx\nset/b/1.PNG\ty\n", ""},
       {kList, "set/a/1.png\tx  \r\n\r\nset/b/1.PNG\t y\r\n", ""},
-      {kList, "", "@list: no picture in it"},
       {kList, "set/a/1.png\tx\nset/b/1.PNG\tx\n",
        "@set/a/1.png and all others are of class \"x\"; there must be two classes"},
-      {kList, "set/a/1.png\nset/b/1.PNG\n",
-       "@list:1: expected PATH TAB LABEL, got 1 column; a TAB divides columns"},
-      {kList, "set/a/1.png x\n",
-       "@list:1: expected PATH TAB LABEL, got 1 column; a TAB divides columns"},
-      {kList, "set/a/1.png\t\tx\n",
-       "@list:1: expected PATH TAB LABEL, got 3 columns; a TAB divides columns"},
-      {kList, "set/a/1.png\tx\nset/b/1.png\ty\n",
-       "@list: 1 of its files is not there: line 2: @set/b/1.png"},
       {kList, "/none.png\tx\n", "@list: 1 of its files is not there: line 1: /none.png"},
   };
   for (const auto& c : cases) {
@@ -78,9 +69,6 @@ TEST_F(Images, ASampleThatDoesNotFitNamesItsFile) {
   EXPECT_EQ(error("folder: 'set' shortest: 3"),
             "@set/a/1.png: has 3 x 9 pixels (height x width), resized to 3 x 9 by shortest: 3; "
             "expected the input's 4 x 6 at least; set a larger shortest, or none");
-  EXPECT_EQ(error("folder: 'set' fit: AS_IS"),
-            "@set/a/1.png: has 3 x 9 pixels (height x width); expected the input's 4 x 6; use fit: "
-            "CROP, STRETCH or LETTERBOX to resize pictures");
 }
 
 // 10^12 pixels, by headers alone.
@@ -89,12 +77,7 @@ TEST_F(Images, WhatNoMemoryHoldsIsSaidWithItsSize) {
   const std::string png = ReadBytes(folder_ / "set/a/1.png");
   Write("set/b/1.png", png);
   std::string header = "IHDR" + std::string("\0\x0f\x42\x40\0\x0f\x42\x40", 8) + png.substr(24, 5);
-  uint32_t sum = ~0U;
-  for (const char byte : header) {
-    sum ^= static_cast<uint8_t>(byte);
-    for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ (sum & 1 ? 0xedb88320 : 0);
-  }
-  for (int shift = 24; shift >= 0; shift -= 8) header += static_cast<char>(~sum >> shift);
+  header += BigEndian(Crc32(header));
   Write("set/a/1.png", png.substr(0, 12) + header + png.substr(12 + header.size()));
   const auto error = [&](const std::string& most) {
     const auto data = Open("train { images { folder: 'set' fit: STRETCH " + most + " } }");
