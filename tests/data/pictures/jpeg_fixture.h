@@ -137,6 +137,10 @@ inline std::string RandomJpeg(const JpegKind& kind, std::mt19937_64* random) {
                          random));
 }
 
+inline J_COLOR_SPACE OutputColors(int channels) {
+  return channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_EXT_RGBA;
+}
+
 // All pixels in stored order, [height, width, channels of `colors`].
 inline std::vector<uint8_t> ReadWholeJpeg(std::string_view file, J_COLOR_SPACE colors) {
   jpeg_decompress_struct jpeg = {};

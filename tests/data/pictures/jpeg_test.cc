@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/pictures/jpeg_fixture.h"
+#include "tests/data/pictures/pixels_fixture.h"
 
 namespace gyre {
 namespace {
@@ -12,25 +13,8 @@ using Random = std::mt19937_64;
 
 Window Whole(const PictureHeader& header) { return {0, 0, header.height, header.width}; }
 
-// A window that has now and then one row or column.
-Window RandomWindow(const PictureHeader& header, Random* random) {
-  const auto below = [&](int64_t bound) {
-    return static_cast<int64_t>((*random)() % static_cast<uint64_t>(bound));
-  };
-  Window window{below(header.height), below(header.width), 1, 1};
-  if (below(4) > 0) window.height += below(header.height - window.top);
-  if (below(4) > 0) window.width += below(header.width - window.left);
-  return window;
-}
-
-// The window's pixels of a whole picture.
-Bytes Cut(const Bytes& pixels, int64_t width, int channels, const Window& window) {
-  Bytes cut;
-  for (int64_t row = window.top; row < window.top + window.height; ++row) {
-    const auto from = pixels.begin() + (row * width + window.left) * channels;
-    cut.insert(cut.end(), from, from + window.width * channels);
-  }
-  return cut;
+Window RandomWindowOf(const PictureHeader& header, Random* random) {
+  return RandomWindow(header.height, header.width, random);
 }
 
 // Decodes a file without orientation.  Empty with an error.
@@ -77,10 +61,6 @@ JpegKind RandomKind(int most, Random* random) {
   return kind;
 }
 
-J_COLOR_SPACE OutputColors(int channels) {
-  return channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_EXT_RGBA;
-}
-
 TEST(Jpeg, WindowsAreThoseOfTheWhole) {
   Random random(1);
   for (int i = 0; i < 150; ++i) {
@@ -96,8 +76,8 @@ TEST(Jpeg, WindowsAreThoseOfTheWhole) {
                               : ReadWholeJpeg(file, OutputColors(channels));
       ASSERT_EQ(Decoded(file, Whole(*header), channels), whole) << i;
       for (int k = 0; k < 5; ++k) {
-        const Window window = RandomWindow(*header, &random);
-        ASSERT_EQ(Decoded(file, window, channels), Cut(whole, kind.width, channels, window))
+        const Window window = RandomWindowOf(*header, &random);
+        ASSERT_EQ(Decoded(file, window, channels), Cut(whole, kind.width, window, channels))
             << "picture " << i << " " << kind.height << " x " << kind.width << ", window "
             << window.top << " " << window.left << " " << window.height << " " << window.width;
       }
@@ -116,7 +96,7 @@ TEST(Jpeg, NarrowWindowsAreThoseOfTheWhole) {
       for (int64_t left = 0; left < width; ++left) {
         for (int64_t columns = 1; columns <= std::min<int64_t>(4, width - left); ++columns) {
           const Window window{left % 9, left, 1, columns};
-          ASSERT_EQ(Decoded(file, window, 3), Cut(whole, width, 3, window))
+          ASSERT_EQ(Decoded(file, window, 3), Cut(whole, width, window, 3))
               << sampling[0][0] << " " << sampling[0][1] << ", columns " << left << " of " << width;
         }
       }
@@ -203,8 +183,8 @@ TEST(Jpeg, LastScansMayBeAbsent) {
       EXPECT_EQ(whole, ReadWholeJpeg(part, JCS_RGB));
     }
     for (int k = 0; k < 5; ++k) {
-      const Window window = RandomWindow(*header, &random);
-      ASSERT_EQ(Decoded(part, window, 3), Cut(whole, kind.width, 3, window)) << i;
+      const Window window = RandomWindowOf(*header, &random);
+      ASSERT_EQ(Decoded(part, window, 3), Cut(whole, kind.width, window, 3)) << i;
     }
   }
 }
@@ -443,7 +423,7 @@ TEST(Jpeg, DamagedFilesGivePixelsOrAnError) {
       ++noticed;
       continue;
     }
-    const Window window = i % 2 == 0 ? Whole(*header) : RandomWindow(*header, &random);
+    const Window window = i % 2 == 0 ? Whole(*header) : RandomWindowOf(*header, &random);
     Bytes pixels(static_cast<size_t>(window.height * window.width * 4));
     noticed += !DecodeJpeg(file, *header, window, {.channels = 4}, pixels.data()).ok();
   }

@@ -13,11 +13,7 @@ namespace gyre {
 namespace {
 
 std::string Bytes(uint32_t value, int size, bool big_endian = false) {
-  std::string bytes;
-  for (int i = 0; i < size; ++i) {
-    bytes += static_cast<char>(value >> (8 * (big_endian ? size - 1 - i : i)));
-  }
-  return bytes;
+  return IntegerBytes(value, size, big_endian);
 }
 
 // bits: 1, 4, 8 (with a palette), 24 or 32.  header: 12, 40 or 108 bytes.

@@ -61,16 +61,6 @@ Shown Oriented(const Shown& stored, int orientation) {
   }
 }
 
-Bytes Cut(const Shown& picture, const Window& window) {
-  Bytes cut;
-  for (int64_t row = window.top; row < window.top + window.height; ++row) {
-    const auto from =
-        picture.pixels.begin() + (row * picture.width + window.left) * picture.channels;
-    cut.insert(cut.end(), from, from + window.width * picture.channels);
-  }
-  return cut;
-}
-
 TEST(Picture, IsTurnedAsExifSays) {
   std::mt19937_64 random(1);
   for (const auto& [height, width] :
@@ -85,25 +75,18 @@ TEST(Picture, IsTurnedAsExifSays) {
       const auto header = ReadPictureHeader(file, kMostPixels);
       ASSERT_TRUE(header.ok()) << header.status();
       for (const int channels : {1, 3, 4}) {
-        const J_COLOR_SPACE colors = channels == 1   ? JCS_GRAYSCALE
-                                     : channels == 3 ? JCS_RGB
-                                                     : JCS_EXT_RGBA;
-        const Shown shown =
-            Oriented({height, width, channels, ReadWholeJpeg(file, colors)}, orientation);
+        const Shown shown = Oriented(
+            {height, width, channels, ReadWholeJpeg(file, OutputColors(channels))}, orientation);
         ASSERT_EQ(header->height, shown.height);
         ASSERT_EQ(header->width, shown.width);
         for (int i = 0; i < 6; ++i) {
-          Window window{0, 0, shown.height, shown.width};
-          if (i > 0) {
-            window.top = static_cast<int64_t>(random() % shown.height);
-            window.left = static_cast<int64_t>(random() % shown.width);
-            window.height = 1 + static_cast<int64_t>(random() % (shown.height - window.top));
-            window.width = 1 + static_cast<int64_t>(random() % (shown.width - window.left));
-          }
+          const Window window = i == 0 ? Window{0, 0, shown.height, shown.width}
+                                       : RandomWindow(shown.height, shown.width, &random);
           Bytes pixels(static_cast<size_t>(window.height * window.width * channels));
           ASSERT_EQ(DecodePicture(file, *header, window, {.channels = channels}, pixels.data()),
                     absl::OkStatus());
-          ASSERT_EQ(pixels, Cut(shown, window)) << height << " x " << width << " " << orientation;
+          ASSERT_EQ(pixels, Cut(shown.pixels, shown.width, window, channels))
+              << height << " x " << width << " " << orientation;
         }
       }
     }

@@ -54,24 +54,34 @@ inline std::vector<uint8_t> Formatted(const std::vector<Rgba>& pixels, const Pix
   return bytes;
 }
 
-// The window of pixels [?, width].
-inline std::vector<Rgba> Cut(const std::vector<Rgba>& pixels, int64_t width, const Window& window) {
-  std::vector<Rgba> cut;
+// The window of pixels [?, width, channels].
+template <typename T>
+std::vector<T> Cut(const std::vector<T>& pixels, int64_t width, const Window& window,
+                   int channels = 1) {
+  std::vector<T> cut;
   for (int64_t y = window.top; y < window.top + window.height; ++y) {
-    for (int64_t x = window.left; x < window.left + window.width; ++x) {
-      cut.push_back(pixels[static_cast<size_t>(y * width + x)]);
-    }
+    const auto from = pixels.begin() + (y * width + window.left) * channels;
+    cut.insert(cut.end(), from, from + window.width * channels);
   }
   return cut;
 }
 
+// A window that has now and then one row or column.
 inline Window RandomWindow(int64_t height, int64_t width, std::mt19937_64* random) {
-  Window window;
-  window.top = static_cast<int64_t>((*random)() % height);
-  window.left = static_cast<int64_t>((*random)() % width);
-  window.height = 1 + static_cast<int64_t>((*random)() % (height - window.top));
-  window.width = 1 + static_cast<int64_t>((*random)() % (width - window.left));
+  const auto below = [&](int64_t bound) { return static_cast<int64_t>((*random)() % bound); };
+  Window window{below(height), below(width), 1, 1};
+  if (below(4) > 0) window.height += below(height - window.top);
+  if (below(4) > 0) window.width += below(width - window.left);
   return window;
+}
+
+// The most significant first, or last.
+inline std::string IntegerBytes(uint32_t value, int size, bool big_endian) {
+  std::string bytes;
+  for (int i = 0; i < size; ++i) {
+    bytes += static_cast<char>(value >> (8 * (big_endian ? size - 1 - i : i)));
+  }
+  return bytes;
 }
 
 // The window's bytes, and none beside them are touched.

@@ -43,11 +43,7 @@ struct PngPicture {
   std::vector<uint32_t> values;  // as stored
 };
 
-inline std::string BigEndianBytes(uint32_t value) {
-  std::string bytes(4, '\0');
-  png_save_uint_32(reinterpret_cast<png_bytep>(bytes.data()), value);
-  return bytes;
-}
+inline std::string BigEndianBytes(uint32_t value) { return IntegerBytes(value, 4, true); }
 
 inline std::string PngChunkBytes(const std::string& type, const std::string& data) {
   const std::string body = type + data;

@@ -96,14 +96,10 @@ TEST(Png, IndicesAreNumbersAsStored) {
       }
       ++masks;
       ASSERT_TRUE(decoded.ok()) << decoded.status();
-      std::vector<uint8_t> expected;
-      for (int64_t y = window.top; y < window.top + window.height; ++y) {
-        for (int64_t x = window.left; x < window.left + window.width; ++x) {
-          expected.push_back(static_cast<uint8_t>(picture.values[y * 13 + x]));
-        }
-      }
-      ASSERT_EQ(*decoded, expected) << "color type " << kind.color_type << " depth " << kind.depth
-                                    << " interlaced " << kind.interlaced;
+      const std::vector<uint32_t> expected = Cut(picture.values, 13, window);
+      ASSERT_EQ(std::vector<uint32_t>(decoded->begin(), decoded->end()), expected)
+          << "color type " << kind.color_type << " depth " << kind.depth << " interlaced "
+          << kind.interlaced;
     }
   }
   EXPECT_EQ(masks, 4 * 2 * 2 * 8);

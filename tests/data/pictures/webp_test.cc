@@ -56,11 +56,7 @@ WebpPicture RandomWebp(const WebpKind& kind, std::mt19937_64* random) {
   return result;
 }
 
-std::string LittleEndianBytes(uint32_t value, int size) {
-  std::string bytes;
-  for (int i = 0; i < size; ++i) bytes += static_cast<char>(value >> (8 * i));
-  return bytes;
-}
+std::string LittleEndianBytes(uint32_t value, int size) { return IntegerBytes(value, size, false); }
 
 std::string Chunk(const std::string& type, const std::string& data) {
   return type + LittleEndianBytes(static_cast<uint32_t>(data.size()), 4) + data +
