@@ -48,27 +48,12 @@ std::string ReadAll(std::FILE* file) {
 
 // The flags of tests/mpirun_test.sh, which says why.
 std::vector<std::string> MpirunCommand(int ranks) {
-  return {"mpirun",
-          "-np",
-          absl::StrCat(ranks),
-          "--oversubscribe",
-          "--bind-to",
-          "none",
-          "--mca",
-          "plm",
-          "isolated",
-          "--mca",
-          "btl",
-          "self,vader",
-          "--mca",
-          "btl_vader_single_copy_mechanism",
-          "none",
-          "--mca",
-          "pml",
-          "ob1",
-          "--mca",
-          "oob_tcp_if_include",
-          "lo"};
+  return absl::StrSplit(
+      absl::StrCat(
+          "mpirun -np ", ranks,
+          " --oversubscribe --bind-to none --mca plm isolated --mca btl self,vader --mca "
+          "btl_vader_single_copy_mechanism none --mca pml ob1 --mca oob_tcp_if_include lo"),
+      ' ');
 }
 
 // One thread a rank by default: more would fight over a test machine's cores, and change the bits.
@@ -339,16 +324,17 @@ std::string CopiedLabelNetText(const SyntheticData& data) {
 
 std::string WriteTrainer(const std::string& folder, const std::string& net,
                          const TrainerText& trainer) {
-  const auto dataset = [&](const char* name) {
-    return absl::StrFormat("  %s { idx { images: \"%s-images.idx\" labels: \"%s-labels.idx\" } }\n",
-                           name, name, name);
+  const std::string& test = trainer.test.empty() ? trainer.source : trainer.test;
+  const auto dataset = [](const char* set, const std::string& source) {
+    return absl::StrReplaceAll("  SET { " + source + " }\n", {{"SET", set}});
   };
   WriteBytes(absl::StrCat(folder, "/net.textproto"), net);
   const std::string path = absl::StrCat(folder, "/trainer.textproto");
-  WriteBytes(path, absl::StrCat(
-                       "net: \"net.textproto\"\ndata {\n", dataset("train"), dataset("test"),
-                       "  normalization { mean: 0.3 std: 0.3 }\n}\noptimizer { ", trainer.optimizer,
-                       " }\nlearning_rate { ", trainer.learning_rate, " }\n", trainer.rest, "\n"));
+  WriteBytes(path,
+             absl::StrCat("net: \"net.textproto\"\ndata {\n", dataset("train", trainer.source),
+                          dataset("test", test), "  ", trainer.data, "\n}\noptimizer { ",
+                          trainer.optimizer, " }\nlearning_rate { ", trainer.learning_rate, " }\n",
+                          trainer.rest, "\n"));
   return path;
 }
 

@@ -104,11 +104,15 @@ std::string MlpNetText(const SyntheticData& data);
 // it, not before the run.
 std::string CopiedLabelNetText(const SyntheticData& data);
 
-// A trainer on the data sets "train" and "test" of its own folder.  The texts go in as they are.
+// A trainer of its own folder.  The texts go in as they are.
 struct TrainerText {
   std::string optimizer = "sgd { momentum: 0.9 }";
   std::string learning_rate = "base: 0.05";
   std::string rest = "batch: 8 steps: 10";  // batch, length and any other field
+  // With SET for train and test.
+  std::string source = "idx { images: \"SET-images.idx\" labels: \"SET-labels.idx\" }";
+  std::string test = "";                                      // in place of source
+  std::string data = "normalization { mean: 0.3 std: 0.3 }";  // the data's other fields
 };
 // Writes FOLDER/net.textproto and FOLDER/trainer.textproto; returns the latter's path.
 std::string WriteTrainer(const std::string& folder, const std::string& net,

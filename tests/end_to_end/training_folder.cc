@@ -41,6 +41,14 @@ TrainingFolder::TrainingFolder(const SyntheticData& data, int64_t test_samples) 
   WriteIdx(folder_.path(), "test", test);
 }
 
+std::string TrainingFolder::Images(const std::string& set) const {
+  return ReadBytes(folder_ / set + "-images.idx").substr(data_.channels == 1 ? 16 : 20);
+}
+
+std::string TrainingFolder::Labels(const std::string& set) const {
+  return ReadBytes(folder_ / set + "-labels.idx").substr(8);
+}
+
 std::vector<std::string> TrainingFolder::TrainArguments(
     const std::string& out, const std::vector<std::string>& more) const {
   return Joined(

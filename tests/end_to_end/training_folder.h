@@ -20,6 +20,10 @@ class TrainingFolder {
   const SyntheticData& data() const { return data_; }
   std::string operator/(const std::string& name) const { return folder_ / name; }
 
+  // The elements of a data set's images and labels: bytes.
+  std::string Images(const std::string& set) const;
+  std::string Labels(const std::string& set) const;
+
   // The command line of a training run into FOLDER/out, one thread a rank.
   std::vector<std::string> TrainArguments(const std::string& out,
                                           const std::vector<std::string>& more = {}) const;

@@ -24,11 +24,6 @@ const BadInput kNetTexts[] = {
                 "\"filters\"?",
      .net = {"filters", "filterz"},
      .ranks = {1, 2}},
-    {.name = "ShapeMismatch",
-     .message = "@/net.textproto:2:1: input \"image\": has dims [28, 28, 1], but the samples "
-                "of @/train-images.idx are [8, 8, 1]",
-     .net = {"[8, 8, 1]", "[28, 28, 1]"},
-     .ranks = {1, 2}},
     {.name = "PerplexityOfASmoothedLoss",
      .message =
          "@/net.textproto:6:1: layer \"loss\": label_smoothing: the mean of a smoothed loss has "
@@ -61,8 +56,7 @@ const BadInput kTrainerTexts[] = {
                 "writes: no JSON",
      .trainer = {"steps: 4", "steps: 4 distributed { calibration: \"net.textproto\" }"}},
     {.name = "WireOfF64",
-     .message = "--wire=BF16: carries gradients of F32, and precision is F64; "
-                "leave one out",
+     .message = "--wire=BF16: carries gradients of F32, and precision is F64; leave one out",
      .arguments = {"--wire=BF16", "--precision=F64", "--set=distributed.allreduce=direct"},
      .exit_code = 2},
     {.name = "ShardsWithAWire",
@@ -106,27 +100,18 @@ void WriteWeights(const std::string& folder, const std::string& by) {
     const auto* bytes = reinterpret_cast<const char*>(weights.data());
     WriteBytes(absl::StrCat(folder, "/", set, ".npy"),
                Npy("<f4", absl::StrCat("(", samples, ",)"), {bytes, sizeof(float) * samples}));
-    const std::string trainer = ReadBytes(folder + "/trainer.textproto");
-    const std::string images =
-        absl::StrCat("idx { images: \"", set, "-images.idx\" labels: \"", set, "-labels.idx\" }");
-    WriteBytes(
-        folder + "/trainer.textproto",
-        absl::StrReplaceAll(
-            trainer, {{images, absl::StrCat("arrays { array { input: 'image' file: '", set,
-                                            "-images.idx' } array { input: 'label' file: '", set,
-                                            "-labels.idx' } array { input: 'weight' file: '", set,
-                                            ".npy' } }")}}));
   }
-  const std::string net = ReadBytes(folder + "/net.textproto");
-  WriteBytes(
-      folder + "/net.textproto",
-      absl::StrReplaceAll(
-          net, {{"input { name: \"image\"", "input { name: 'weight' } input { name: \"image\""},
-                {"layer { name: \"conv\"",
-                 "layer { name: 'signs' input: 'weight' tanh {} } layer { name: 'conv' "
-                 "input: 'image'"},
-                {"input: \"label\" softmax",
-                 absl::StrCat("input: 'label' input: '", by, "' softmax")}}));
+  const std::string net = absl::StrReplaceAll(
+      ReadBytes(folder + "/net.textproto"),
+      {{"input { name: \"image\"", "input { name: 'weight' } input { name: \"image\""},
+       {"layer { name: \"conv\"",
+        "layer { name: 'signs' input: 'weight' tanh {} } layer { name: 'conv' input: 'image'"},
+       {"input: \"label\" softmax", absl::StrCat("input: 'label' input: '", by, "' softmax")}});
+  WriteTrainer(folder, net,
+               {.rest = "batch: 4 steps: 4",
+                .source = "arrays { array { input: 'image' file: 'SET-images.idx' } array { input: "
+                          "'label' file: 'SET-labels.idx' } array { input: 'weight' file: "
+                          "'SET.npy' } }"});
 }
 
 const BadInput kData[] = {
@@ -145,16 +130,14 @@ const BadInput kData[] = {
          }},
     {.name = "LabelOutOfRange",
      .message = "training data: @/train-labels.idx: sample 0 (the first is 0): "
-                "@/net.textproto:6:1: layer \"loss\" "
-                "takes labels "
-                "from 0 to 2, got 9; correct the data, or the layer",
+                "@/net.textproto:6:1: layer \"loss\" takes labels from 0 to 2, got 9; correct the "
+                "data, or the layer",
      .prepare = WriteLabel9,
      .ranks = {1, 2}},
     {.name = "IndexOutOfRange",
      .message = "training data: @/train-labels.idx: sample 0 (the first is 0): "
-                "@/net.textproto:5:1: layer \"token\" "
-                "takes indices "
-                "from 0 to 2, got 9; correct the data, or the layer",
+                "@/net.textproto:5:1: layer \"token\" takes indices from 0 to 2, got 9; correct "
+                "the data, or the layer",
      .net = {"layer { name: \"fc\" dense { outputs: 3 } }",
              "layer { name: \"token\" input: \"label\" embedding { vocabulary: 3 width: 144 } }\n"
              "layer { name: \"sum\" input: \"flat\" input: \"token\" add {} }\n"
@@ -162,9 +145,8 @@ const BadInput kData[] = {
      .prepare = WriteLabel9},
     {.name = "LengthOutOfRange",
      .message = "training data: @/train-labels.idx: sample 0 (the first is 0): "
-                "@/net.textproto:5:1: layer \"mix\" "
-                "takes lengths "
-                "from 0 to 4, got 9; correct the data, or the layer",
+                "@/net.textproto:5:1: layer \"mix\" takes lengths from 0 to 4, got 9; correct the "
+                "data, or the layer",
      .net =
          {"layer { name: \"flat\" flatten {} }",
           "layer { name: \"rows\" reshape { dims: [4, 36] } }\n"

@@ -26,7 +26,7 @@ class TrainedFile {
     const ToolResult exported =
         RunTool("export", {absl::StrCat("--weights=", run()), absl::StrCat("--to=", file())});
     EXPECT_EQ(exported.exit_code, 0) << exported.err;
-    const std::string idx = ReadBytes(folder_ / "test-images.idx").substr(20);
+    const std::string idx = folder_.Images("test");
     pixels_.assign(idx.begin(), idx.end());
   }
 

@@ -15,46 +15,29 @@ namespace gyre {
 namespace {
 
 const SyntheticData kData{.samples = 50, .channels = 3};
-constexpr size_t kImagesHeader = 20, kLabelsHeader = 8;
 constexpr char kNormalization[] = "normalization { mean: 0.3 std: 0.3 }";
 
 class Arrays : public testing::Test {
  protected:
-  Arrays() {
-    trainer_ = WriteTrainer(folder_ / "", ConvNetText(kData), {.rest = "batch: 8 steps: 20"});
-    idx_text_ = ReadBytes(trainer_);
-  }
+  Arrays() { Say(kNormalization); }
 
-  // The bytes of the elements of an IDX file.
-  std::string Elements(const char* set, const char* kind) {
-    const bool images = std::string_view(kind) == "images";
-    return ReadBytes(folder_ / absl::StrCat(set, "-", kind, ".idx"))
-        .substr(images ? kImagesHeader : kLabelsHeader);
-  }
-
-  // Instead of idx: `feed` is what an array says beside its input, with SET for train and test.
+  // Instead of idx: what an array says beside its input, with SET for train and test.
   void UseArrays(const std::string& image, const std::string& label) {
-    std::string text = idx_text_;
-    for (const std::string set : {"train", "test"}) {
-      text = absl::StrReplaceAll(
-          text, {{absl::StrCat("idx { images: \"", set, "-images.idx\" labels: \"", set,
-                               "-labels.idx\" }"),
-                  absl::StrReplaceAll(absl::StrCat("arrays { array { input: \"label\" ", label,
-                                                   " } array { input: \"image\" ", image, " } }"),
-                                      {{"SET", set}})}});
-    }
-    WriteBytes(trainer_, text);
+    trainer_.source = absl::StrCat("arrays { array { input: \"label\" ", label,
+                                   " } array { input: \"image\" ", image, " } }");
+    Say(trainer_.data);
   }
 
-  // In place of the normalization of all trainers here.
+  // In place of the normalization.
   void Say(const std::string& text) {
-    WriteBytes(trainer_, absl::StrReplaceAll(ReadBytes(trainer_), {{kNormalization, text}}));
+    trainer_.data = text;
+    WriteTrainer(folder_ / "", ConvNetText(kData), trainer_);
   }
 
   // Each set's images as values that no normalization need touch, and its labels as I64.
   void WriteNpz() {
     for (const char* set : {"train", "test"}) {
-      const std::string images = Elements(set, "images"), labels = Elements(set, "labels");
+      const std::string images = folder_.Images(set), labels = folder_.Labels(set);
       const auto samples = static_cast<int64_t>(labels.size());
       std::vector<double> values;
       for (const char pixel : images) {
@@ -68,7 +51,7 @@ class Arrays : public testing::Test {
   }
 
   TrainingFolder folder_{kData};
-  std::string trainer_, idx_text_;
+  TrainerText trainer_{.rest = "batch: 8 steps: 20"};
 };
 
 TEST_F(Arrays, TheSameNumbersGiveTheSameBits) {
@@ -79,7 +62,7 @@ TEST_F(Arrays, TheSameNumbersGiveTheSameBits) {
   EXPECT_EQ(folder_.Digest("named_idx", {"--device=sim"}), expected);
 
   for (const char* set : {"train", "test"}) {
-    const std::string images = Elements(set, "images"), labels = Elements(set, "labels");
+    const std::string images = folder_.Images(set), labels = folder_.Labels(set);
     WriteBytes(folder_ / absl::StrCat(set, "-x.npy"),
                Npy("|u1", absl::StrCat("(", labels.size(), ", 12, 12, 3)"), images));
     std::string wide;
@@ -98,8 +81,9 @@ TEST_F(Arrays, TheSameNumbersGiveTheSameBits) {
   EXPECT_EQ(folder_.Digest("npz"), expected);
   EXPECT_EQ(folder_.Digest("npz_sim", {"--device=sim"}), expected);
   // Train and test may differ in type: then no bytes go ahead.
-  WriteBytes(trainer_, absl::StrReplaceAll(ReadBytes(trainer_), {{"file: \"test.npz\" entry: \"x\"",
-                                                                  "file: \"test-x.npy\""}}));
+  trainer_.test = absl::StrReplaceAll(trainer_.source,
+                                      {{"file: \"SET.npz\" entry: \"x\"", "file: \"test-x.npy\""}});
+  Say("");
   EXPECT_EQ(folder_.Digest("mixed", {"--device=sim"}), expected);
 }
 
@@ -107,7 +91,6 @@ TEST_F(Arrays, NormalisesByChannel) {
   std::set<std::string> digests = {folder_.Digest("scalar")};
   Say("normalization { mean: [0.3, 0.3, 0.3] std: [0.3, 0.3, 0.3] }");
   EXPECT_TRUE(digests.contains(folder_.Digest("equal", {"--device=sim"})));
-  WriteBytes(trainer_, idx_text_);
   Say("normalization { mean: [0.2, 0.3, 0.4] std: 0.3 input: \"image\" }");
   const std::string channels = folder_.Digest("channels");
   EXPECT_TRUE(digests.insert(channels).second);
@@ -130,7 +113,7 @@ TEST_F(Arrays, AugmentationIsPartOfTheTheorems) {
   EXPECT_EQ(folder_.Digest("out", {"--steps=20", "--resume=latest"}), straight);
   // Testing sees the samples as they are.
   const std::string tested = folder_.Evaluate(folder_ / "straight");
-  WriteBytes(trainer_, idx_text_);
+  Say(kNormalization);
   EXPECT_EQ(folder_.Evaluate(folder_ / "straight"), tested);
 
   Say(augmented);

@@ -18,23 +18,19 @@ namespace gyre {
 namespace {
 
 const SyntheticData kData{.samples = 50, .channels = 3};
-constexpr size_t kImagesHeader = 20, kLabelsHeader = 8;
+const std::string kIdx = TrainerText().source;
 constexpr char kImages[] = "images { list: \"SET.tsv\" fit: AS_IS }";
 
 class Pictures : public testing::Test {
  protected:
   Pictures() {
-    trainer_ = WriteTrainer(folder_ / "", ConvNetText(kData), {.rest = "batch: 8 steps: 15"});
-    idx_text_ = ReadBytes(trainer_);
+    Use(kIdx);
     for (const std::string set : {"train", "test"}) WritePictures(set);
   }
 
   // The samples of an IDX pair as SET/LABEL/NUMBER.png and SET.tsv, in its order.
   void WritePictures(const std::string& set) const {
-    const std::string pixels =
-        ReadBytes(folder_ / absl::StrCat(set, "-images.idx")).substr(kImagesHeader);
-    const std::string labels =
-        ReadBytes(folder_ / absl::StrCat(set, "-labels.idx")).substr(kLabelsHeader);
+    const std::string pixels = folder_.Images(set), labels = folder_.Labels(set);
     const size_t bytes = pixels.size() / labels.size();
     std::string list;
     for (size_t i = 0; i < labels.size(); ++i) {
@@ -48,32 +44,28 @@ class Pictures : public testing::Test {
     WriteBytes(folder_ / (set + ".tsv"), list);
   }
 
-  // Reads `images`, with SET for train and test, in place of IDX files.
-  void Use(const std::string& images, const std::string& more = "") const {
-    std::string text = idx_text_;
-    for (const std::string set : {"train", "test"}) {
-      std::string there = absl::StrReplaceAll(images, {{"SET", set}});
-      if (set == "test") there = there.substr(0, there.find(" fit:")) + " }";
-      text = absl::StrReplaceAll(
-          text, {{absl::StrCat("idx { images: \"", set, "-images.idx\" labels: \"", set,
-                               "-labels.idx\" }"),
-                  there}});
-    }
-    WriteBytes(trainer_, absl::StrReplaceAll(text, {{"data {", "data { " + more}}));
+  // Reads `source`.
+  void Use(const std::string& source, const std::string& more = "") const {
+    WriteTrainer(folder_ / "", net_,
+                 {.rest = "batch: 8 steps: 15",
+                  .source = source,
+                  .test = absl::StrReplaceAll(source, {{" fit: AS_IS", ""}, {" fit: CROP", ""}}),
+                  .data = absl::StrCat(more, " normalization { mean: 0.3 std: 0.3 }")});
   }
 
   // The net, with other texts in it.
-  void WriteNet(const std::vector<std::pair<std::string, std::string>>& other) const {
-    WriteBytes(folder_ / "net.textproto", absl::StrReplaceAll(ConvNetText(kData), other));
+  void WriteNet(const std::vector<std::pair<std::string, std::string>>& other) {
+    net_ = absl::StrReplaceAll(ConvNetText(kData), other);
+    WriteBytes(folder_ / "net.textproto", net_);
   }
 
   TrainingFolder folder_{kData};
-  std::string trainer_, idx_text_;
+  std::string net_ = ConvNetText(kData);
 };
 
 TEST_F(Pictures, OfAListAreTheArraysBits) {
   for (const int ranks : {1, 3}) {
-    WriteBytes(trainer_, idx_text_);
+    Use(kIdx);
     const ToolOptions options{.ranks = ranks};
     const std::string name = absl::StrCat("idx", ranks);
     const std::string digest = folder_.Digest(name, {}, options);
@@ -137,17 +129,12 @@ TEST_F(Pictures, OfAFolderAreThoseOfItsSortedList) {
 
 // Classes as distributions, of two samples each, all classes equally often.
 TEST_F(Pictures, MixByTheirPositionAlone) {
-  Use(kImages,
-      "order: BALANCED augmentation { flip: true mixup { alpha: 0.4 } cutmix {} repeated: 2 }");
+  constexpr char kMixed[] =
+      "order: BALANCED augmentation { flip: true mixup { alpha: 0.4 } cutmix {} repeated: 2 }";
+  Use(kImages, kMixed);
   EXPECT_THAT(folder_.Train("labels").err, testing::HasSubstr("mixup mixes labels"));
   // Idx has classes for reals as well.
-  WriteBytes(
-      trainer_,
-      absl::StrReplaceAll(
-          idx_text_,
-          {{"data {",
-            "data { order: BALANCED augmentation { flip: true mixup { alpha: 0.4 } cutmix {} "
-            "repeated: 2 } "}}));
+  Use(kIdx, kMixed);
   WriteNet({{"\"label\" type: LABEL", absl::StrCat("\"label\" dims: ", kData.classes)}});
   const std::string digest = folder_.Digest("mixed", {"--data_threads=1"});
   EXPECT_EQ(folder_.Digest("again", {"--data_threads=3"}), digest);
@@ -155,8 +142,7 @@ TEST_F(Pictures, MixByTheirPositionAlone) {
   folder_.TrainAndKill("killed", 5, {"--checkpoint_every=5"});
   EXPECT_EQ(folder_.Digest("killed", {"--checkpoint_every=5", "--resume=latest"}), digest);
   // So has a list with a class a line.
-  Use(kImages,
-      "order: BALANCED augmentation { flip: true mixup { alpha: 0.4 } cutmix {} repeated: 2 }");
+  Use(kImages, kMixed);
   EXPECT_EQ(folder_.Digest("list"), digest);
   const ToolResult report = RunTool("evaluate", {absl::StrCat("--run=", folder_ / "list"),
                                                  absl::StrCat("--report=", folder_ / "report")});
@@ -209,8 +195,8 @@ TEST_F(Pictures, ThatAreDamagedKeepTheirPlace) {
                          {.ranks = 2})
                   .err,
               testing::HasSubstr("step 1: training data: no sample of 2 could be read: "));
-  const ToolResult tested =
-      RunTool("evaluate", {"--trainer=" + trainer_, "--weights=" + folder_ / "straight"});
+  const ToolResult tested = RunTool("evaluate", {"--trainer=" + folder_ / "trainer.textproto",
+                                                 "--weights=" + folder_ / "straight"});
   EXPECT_EQ(tested.exit_code, 0) << tested.ToString();
 }
 

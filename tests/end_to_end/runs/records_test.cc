@@ -19,15 +19,11 @@ namespace {
 using testing::HasSubstr;
 
 const SyntheticData kData{.samples = 50, .channels = 3};
-constexpr size_t kImagesHeader = 20, kLabelsHeader = 8;
+const std::string kIdx = TrainerText().source;
 
 class Records : public testing::Test {
  protected:
-  Records() {
-    trainer_ = WriteTrainer(folder_ / "", ConvNetText(kData), {.rest = "batch: 8 steps: 15"});
-    text_ = absl::StrReplaceAll(ReadBytes(trainer_), {{"mean: 0.3 std: 0.3", "auto: true"}});
-    WriteBytes(trainer_, text_);
-  }
+  Records() { Use(kIdx, kIdx); }
 
   ToolResult Make(std::vector<std::string> flags) const {
     return RunTool("make_records", Joined({"--out=" + folder_ / "rec", "--threads=2"}, flags));
@@ -38,14 +34,13 @@ class Records : public testing::Test {
     EXPECT_EQ(result.exit_code, 0) << result.ToString();
     return result.out;
   }
-  // Reads `train` and `test` in place of IDX files.
+  // Reads `train` and `test`.
   void Use(const std::string& train, const std::string& test, const std::string& more = "") const {
-    WriteBytes(
-        trainer_,
-        absl::StrReplaceAll(
-            text_, {{"idx { images: \"train-images.idx\" labels: \"train-labels.idx\" }", train},
-                    {"idx { images: \"test-images.idx\" labels: \"test-labels.idx\" }", test},
-                    {"data {", "data { " + more}}));
+    WriteTrainer(folder_ / "", net_,
+                 {.rest = "batch: 8 steps: 15",
+                  .source = train,
+                  .test = test,
+                  .data = absl::StrCat(more, " normalization { auto: true }")});
   }
   void UseRecords(const std::string& settings = "", const std::string& more = "") const {
     Use("records { file: \"rec/train-*.rec\" " + settings + " }",
@@ -54,10 +49,7 @@ class Records : public testing::Test {
   // The IDX files' pictures as PNGs of unlike sizes, one side longer, and lists of them.
   void WritePictures() const {
     for (const std::string set : {"train", "test"}) {
-      const std::string pixels =
-          ReadBytes(folder_ / absl::StrCat(set, "-images.idx")).substr(kImagesHeader);
-      const std::string labels =
-          ReadBytes(folder_ / absl::StrCat(set, "-labels.idx")).substr(kLabelsHeader);
+      const std::string pixels = folder_.Images(set), labels = folder_.Labels(set);
       std::filesystem::create_directories(folder_ / set);
       std::string list;
       for (size_t i = 0; i < labels.size(); ++i) {
@@ -82,7 +74,8 @@ class Records : public testing::Test {
   }
 
   TrainingFolder folder_{kData};
-  std::string trainer_, text_;
+  const std::string trainer_ = folder_ / "trainer.textproto";
+  std::string net_ = ConvNetText(kData);
 };
 
 TEST_F(Records, OfArraysAreTheirBits) {
@@ -90,8 +83,7 @@ TEST_F(Records, OfArraysAreTheirBits) {
   EXPECT_EQ(Shards("train").size(), 5);  // 50 * 12 * 12 * 3 bytes
   for (const int ranks : {1, 2}) {
     const ToolOptions options{.ranks = ranks};
-    Use("idx { images: \"train-images.idx\" labels: \"train-labels.idx\" }",
-        "idx { images: \"test-images.idx\" labels: \"test-labels.idx\" }");
+    Use(kIdx, kIdx);
     const std::string name = absl::StrCat("idx", ranks);
     const std::string digest = folder_.Digest(name, {}, options);
     const std::string said = folder_.Evaluate(folder_ / name);
@@ -236,11 +228,9 @@ TEST_F(Records, KeepTheirPlaceWhereTheyAreDamaged) {
   const std::string bytes = ReadBytes(folder_ / "train/7.png");
   WriteBytes(folder_ / "train/7.png", bytes.substr(0, bytes.size() - 20));
   WriteBytes(folder_ / "train/9.png", "");
-  const std::string net = folder_ / "net.textproto";
-  WriteBytes(
-      net, absl::StrReplaceAll(ReadBytes(net),
-                               {{"type: LABEL }\n", "type: LABEL }\ninput { name: \"weight\" }\n"},
-                                {"input: \"label\" ", "input: \"label\" input: \"weight\" "}}));
+  net_ =
+      absl::StrReplaceAll(net_, {{"type: LABEL }\n", "type: LABEL }\ninput { name: \"weight\" }\n"},
+                                 {"input: \"label\" ", "input: \"label\" input: \"weight\" "}});
   Use("images { list: \"train.tsv\" }", "images { list: \"test.tsv\" }", "max_bad_samples: 2");
   const ToolResult result = Make({"--trainer=" + trainer_});
   EXPECT_EQ(result.exit_code, 0) << result.ToString();

@@ -48,16 +48,29 @@ class Predict : public testing::Test {
     return result.err;
   }
 
+  // A test sample as a PNG.
+  std::string Png(int64_t sample) const {
+    const std::string pixels = folder_.Images("test");
+    const int64_t at = sample * kData.height * kData.width * kData.channels;
+    const auto* first = reinterpret_cast<const uint8_t*>(pixels.data()) + at;
+    return *PngOf({kData.height, kData.width, 3, first});
+  }
+  ToolResult Export(const std::string& weights, const std::string& to,
+                    const std::vector<std::string>& more = {}) const {
+    return RunTool("export",
+                   Joined({"--weights=" + folder_ / weights, "--to=" + folder_ / to}, more));
+  }
+
   TrainingFolder folder_{kData};
+  const std::string run_ = "--run=" + folder_ / "run";
 };
 
 TEST_F(Predict, SaysWhatEvaluateMeasures) {
-  const std::string run = absl::StrCat("--run=", folder_ / "run");
-  const std::string csv = Said({run, "--format=csv"});
+  const std::string csv = Said({run_, "--format=csv"});
   const std::vector<std::string> lines = absl::StrSplit(csv, '\n', absl::SkipEmpty());
   ASSERT_EQ(lines.size(), 18u);  // a header, and 17 samples
   // The share of samples whose likeliest class is the label.
-  const std::string labels = ReadBytes(folder_ / "test-labels.idx").substr(8);
+  const std::string labels = folder_.Labels("test");
   int right = 0;
   for (size_t i = 0; i < labels.size(); ++i) {
     const std::vector<std::string> cells = absl::StrSplit(lines[i + 1], ',');
@@ -71,25 +84,18 @@ TEST_F(Predict, SaysWhatEvaluateMeasures) {
   const std::string measured = folder_.Evaluate(folder_ / "run");
   EXPECT_THAT(measured, HasSubstr(absl::StrFormat("test accuracy %.6f", right / 17.0)));
 
-  EXPECT_NE(Said({run, "--format=csv", "--last_weights"}), csv);
+  EXPECT_NE(Said({run_, "--format=csv", "--last_weights"}), csv);
 
   // The same bits whatever runs it.
-  EXPECT_EQ(Said({run, "--format=csv", "--batch=5"}, {.ranks = 3}), csv);
-  EXPECT_EQ(Said({run, "--format=csv", "--batch=1", "--ranks=2"}), csv);
+  EXPECT_EQ(Said({run_, "--format=csv", "--batch=5"}, {.ranks = 3}), csv);
+  EXPECT_EQ(Said({run_, "--format=csv", "--batch=1", "--ranks=2"}), csv);
   for (const std::string ranks : {"--ranks=1", "--ranks=2"}) {
     for (const int64_t memory : {int64_t{1} << 20, kPaged}) {
-      EXPECT_EQ(Said(OnSim(memory, {run, "--format=csv", "--batch=4", ranks})), csv) << memory;
+      EXPECT_EQ(Said(OnSim(memory, {run_, "--format=csv", "--batch=4", ranks})), csv) << memory;
       EXPECT_EQ(folder_.Evaluate(folder_ / "run", OnSim(memory, {ranks})), measured) << memory;
     }
   }
-  ASSERT_EQ(RunTool("export", {absl::StrCat("--weights=", folder_ / "run"),
-                               absl::StrCat("--to=", folder_ / "net.gyre")})
-                .exit_code,
-            0);
-  ASSERT_EQ(RunTool("export", {absl::StrCat("--weights=", folder_ / "run"),
-                               absl::StrCat("--to=", folder_ / "net.npz")})
-                .exit_code,
-            0);
+  for (const char* to : {"net.gyre", "net.npz"}) ASSERT_EQ(Export("run", to).exit_code, 0);
   std::filesystem::rename(folder_ / "run", folder_ / "gone");
   EXPECT_EQ(Said({absl::StrCat("--run=", folder_ / "net.gyre"), "--format=csv"}), csv);
   EXPECT_EQ(Said({"--trainer=" + folder_ / "trainer.textproto", "--weights=" + folder_ / "net.npz",
@@ -103,19 +109,14 @@ TEST_F(Predict, SaysWhatEvaluateMeasures) {
 }
 
 TEST_F(Predict, OfPicturesGivenByHand) {
-  const std::string pixels = ReadBytes(folder_ / "test-images.idx").substr(20);
-  const size_t bytes = static_cast<size_t>(kData.height * kData.width * 3);
   std::filesystem::create_directories(folder_ / "some/deeper");
-  for (const auto& [name, i] : {std::pair("some/a.png", 0), std::pair("some/deeper/b.PNG", 1)}) {
-    const auto* first = reinterpret_cast<const uint8_t*>(pixels.data()) + i * bytes;
-    WriteBytes(folder_ / name, *PngOf({kData.height, kData.width, 3, first}));
-  }
+  WriteBytes(folder_ / "some/a.png", Png(0));
+  WriteBytes(folder_ / "some/deeper/b.PNG", Png(1));
   WriteBytes(folder_ / "some/notes.txt", "no picture");
-  const std::string run = absl::StrCat("--run=", folder_ / "run");
   const std::vector<std::string> whole =
-      absl::StrSplit(Said({run, "--format=csv"}), '\n', absl::SkipEmpty());
+      absl::StrSplit(Said({run_, "--format=csv"}), '\n', absl::SkipEmpty());
   const std::vector<std::string> given =
-      absl::StrSplit(Said({run, "--format=csv", folder_ / "some"}), '\n', absl::SkipEmpty());
+      absl::StrSplit(Said({run_, "--format=csv", folder_ / "some"}), '\n', absl::SkipEmpty());
   ASSERT_EQ(given.size(), 3u);
   const auto shares = [](const std::string& line) { return line.substr(line.find(',')); };
   EXPECT_EQ(shares(given[1]), shares(whole[1]));
@@ -125,22 +126,18 @@ TEST_F(Predict, OfPicturesGivenByHand) {
 
 // One is cut, and one is empty.
 TEST_F(Predict, NamesWhatIsDamagedAndGoesOn) {
-  const std::string pixels = ReadBytes(folder_ / "test-images.idx").substr(20);
-  const size_t bytes = static_cast<size_t>(kData.height * kData.width * 3);
   std::filesystem::create_directories(folder_ / "some");
   for (int i = 0; i < 9; ++i) {
-    const auto* first = reinterpret_cast<const uint8_t*>(pixels.data()) + i * bytes;
-    const std::string png = *PngOf({kData.height, kData.width, 3, first});
+    const std::string png = Png(i);
     WriteBytes(folder_ / absl::StrCat("some/", i, ".png"), i == 5   ? png.substr(0, png.size() / 2)
                                                            : i == 7 ? ""
                                                                     : png);
   }
-  const std::string run = absl::StrCat("--run=", folder_ / "run");
   const std::vector<std::string> whole =
-      absl::StrSplit(Said({run, "--format=csv"}), '\n', absl::SkipEmpty());
+      absl::StrSplit(Said({run_, "--format=csv"}), '\n', absl::SkipEmpty());
   for (const std::string ranks : {"--ranks=1", "--ranks=2"}) {
     const ToolResult result =
-        RunTool("predict", {run, "--format=csv", "--batch=2", ranks, folder_ / "some"});
+        RunTool("predict", {run_, "--format=csv", "--batch=2", ranks, folder_ / "some"});
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_THAT(Unwrapped(result.err), HasSubstr("warning: " + folder_ / "some/5.png: "));
     EXPECT_THAT(Unwrapped(result.err), HasSubstr("warning: " + folder_ / "some/7.png: "));
@@ -151,7 +148,7 @@ TEST_F(Predict, NamesWhatIsDamagedAndGoesOn) {
     EXPECT_THAT(lines[7], HasSubstr("some/8.png,"));
   }
   const ToolResult array =
-      RunTool("predict", {run, "--out=" + folder_ / "a.npy", folder_ / "some"});
+      RunTool("predict", {run_, "--out=" + folder_ / "a.npy", folder_ / "some"});
   EXPECT_EQ(array.exit_code, 1);
   // 64 bytes of header twice, and 9 rows of 10 shares.
   EXPECT_EQ(ReadBytes(folder_ / "a.npy").size(), 128u + 9 * 10 * sizeof(float));
@@ -159,11 +156,10 @@ TEST_F(Predict, NamesWhatIsDamagedAndGoesOn) {
 
 // In the data's order, although rows of a batch are far apart there.
 TEST_F(Predict, ContiguousRowsAreWrittenInOrder) {
-  const std::string run = absl::StrCat("--run=", folder_ / "run");
-  const std::string csv = Said({run, "--format=csv"});
-  EXPECT_EQ(Said({run, "--format=csv", "--set=data.order=CONTIGUOUS", "--batch=1"}), csv);
+  const std::string csv = Said({run_, "--format=csv"});
+  EXPECT_EQ(Said({run_, "--format=csv", "--set=data.order=CONTIGUOUS", "--batch=1"}), csv);
   // 17 samples are 4 rows of 4.
-  const std::string rows = Said({run, "--format=csv", "--set=data.order=CONTIGUOUS", "--batch=4"});
+  const std::string rows = Said({run_, "--format=csv", "--set=data.order=CONTIGUOUS", "--batch=4"});
   EXPECT_EQ(rows, csv.substr(0, rows.size()));
   EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 17);
 }
@@ -223,25 +219,17 @@ TEST_F(Predict, OfTables) {
 
 // A run, or what was exported of it, as a model in ONNX that another program reads.
 TEST_F(Predict, ExportsOnnx) {
-  const auto exported = [&](const std::string& weights, std::vector<std::string> arguments) {
-    arguments.push_back("--weights=" + folder_ / weights);
-    arguments.push_back("--to=" + folder_ / "net.onnx");
-    return RunTool("export", std::move(arguments));
-  };
-  const ToolResult verified = exported("run", {"--images=nchw", "--verify"});
+  const ToolResult verified = Export("run", "net.onnx", {"--images=nchw", "--verify"});
   EXPECT_EQ(verified.exit_code, 0) << verified.err;
   EXPECT_THAT(verified.out, HasSubstr("verified by OpenCV for 3 samples: differs by "));
   const std::string model = ReadBytes(folder_ / "net.onnx");
   for (const char* name : {"net.gyre", "net.safetensors"}) {
-    ASSERT_EQ(
-        RunTool("export", {"--weights=" + folder_ / "run", absl::StrCat("--to=", folder_ / name)})
-            .exit_code,
-        0);
-    ASSERT_EQ(exported(name, {"--images=nchw"}).exit_code, 0);
+    ASSERT_EQ(Export("run", name).exit_code, 0);
+    ASSERT_EQ(Export(name, "net.onnx", {"--images=nchw"}).exit_code, 0);
     EXPECT_EQ(ReadBytes(folder_ / "net.onnx"), model);
   }
-  EXPECT_THAT(exported("run", {"--images=chwn"}).err, HasSubstr("expected nhwc or nchw"));
-  EXPECT_THAT(exported("run", {"--outputs=loss"}).err,
+  EXPECT_THAT(Export("run", "net.onnx", {"--images=chwn"}).err, HasSubstr("expected nhwc or nchw"));
+  EXPECT_THAT(Export("run", "net.onnx", {"--outputs=loss"}).err,
               HasSubstr("is a loss or a metric, of no single sample; name what it reads"));
   EXPECT_EQ(ReadBytes(folder_ / "net.onnx"), model);
 }
@@ -270,13 +258,13 @@ TEST_F(Predict, StreamsStepByStep) {
       "input: \"label\" auto: true } } optimizer { sgd {} } learning_rate { base: 0.1 } "
       "batch: 5 steps: 9");
   folder_.Digest("stream");
-  const std::string run = absl::StrCat("--run=", folder_ / "stream");
-  const std::string csv = Said({run, folder_ / "some.csv", "--format=csv"});
+  const std::string stream = absl::StrCat("--run=", folder_ / "stream");
+  const std::string csv = Said({stream, folder_ / "some.csv", "--format=csv"});
   const std::vector<std::string> whole =
       absl::StrSplit(csv.substr(csv.find('\n') + 1), absl::ByAnyChar(",\n"), absl::SkipEmpty());
   ASSERT_EQ(whole.size(), 7u);
   const ToolResult streamed =
-      RunTool("predict", {run, "--stream", "--format=csv"}, {.in = folder_ / "lines.txt"});
+      RunTool("predict", {stream, "--stream", "--format=csv"}, {.in = folder_ / "lines.txt"});
   EXPECT_EQ(streamed.exit_code, 1);
   EXPECT_THAT(streamed.err, HasSubstr("standard input:14: expected numbers, got \"x\""));
   const std::vector<std::string> answers = absl::StrSplit(streamed.out, '\n', absl::SkipEmpty());
@@ -290,7 +278,7 @@ TEST_F(Predict, StreamsStepByStep) {
   // An answer does not wait for the next line.
   const std::string pipe = folder_ / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  Tool tool("predict", {run, "--stream", "--format=json"}, {.in = pipe});
+  Tool tool("predict", {stream, "--stream", "--format=json"}, {.in = pipe});
   std::ofstream line(pipe);
   line << "3" << std::endl;
   EXPECT_TRUE(tool.Await([&] { return absl::StartsWith(tool.Out(), "{\"sample\":\"1\","); }));
@@ -299,64 +287,61 @@ TEST_F(Predict, StreamsStepByStep) {
   const ToolResult two = tool.Wait();
   EXPECT_EQ(two.exit_code, 0) << two.ToString();
   EXPECT_EQ(std::count(two.out.begin(), two.out.end(), '\n'), 2);
-  EXPECT_THAT(Refused({run, "--stream", folder_ / "some.csv"}), HasSubstr("leave out files"));
-  EXPECT_THAT(Refused({absl::StrCat("--run=", folder_ / "run"), "--stream"}),
-              HasSubstr("expected dims"));
+  EXPECT_THAT(Refused({stream, "--stream", folder_ / "some.csv"}), HasSubstr("leave out files"));
+  EXPECT_THAT(Refused({run_, "--stream"}), HasSubstr("expected dims"));
 }
 
 TEST_F(Predict, Errors) {
-  const std::string run = absl::StrCat("--run=", folder_ / "run");
   EXPECT_THAT(Refused({}), HasSubstr("--run is missing, or --trainer and --weights"));
-  EXPECT_THAT(Refused({run, "missing.png"}), HasSubstr("missing.png: is not there"));
-  EXPECT_THAT(Refused({run, "--out=" + folder_ / "no/a.csv"}), HasSubstr("no/a.csv: "));
-  EXPECT_THAT(Refused(OnSim(5000, {run})), HasSubstr("; lower --batch, which is 17"));
+  EXPECT_THAT(Refused({run_, "missing.png"}), HasSubstr("missing.png: is not there"));
+  EXPECT_THAT(Refused({run_, "--out=" + folder_ / "no/a.csv"}), HasSubstr("no/a.csv: "));
+  EXPECT_THAT(Refused(OnSim(5000, {run_})), HasSubstr("; lower --batch, which is 17"));
   WriteBytes(folder_ / "a.csv", "x\n1\n");
-  EXPECT_THAT(Refused({run, folder_ / "a.csv"}), HasSubstr("expected pictures or folders of them"));
+  EXPECT_THAT(Refused({run_, folder_ / "a.csv"}),
+              HasSubstr("expected pictures or folders of them"));
   WriteBytes(folder_ / "a.png", "no picture");
-  EXPECT_THAT(Unwrapped(Refused({run, folder_ / "a.png", folder_ / "a.csv"})),
+  EXPECT_THAT(Unwrapped(Refused({run_, folder_ / "a.png", folder_ / "a.csv"})),
               HasSubstr("/a.csv: is a file that ends in .csv, but " + folder_ / "a.png" +
                         " is a picture or a folder of them; give files of one kind: "));
-  EXPECT_THAT(Refused({run, folder_ / "a.png"}), HasSubstr("error: no sample of 1 could be read"));
+  EXPECT_THAT(Refused({run_, folder_ / "a.png"}), HasSubstr("error: no sample of 1 could be read"));
   EXPECT_THAT(Refused({"--run=nope"}), HasSubstr("--run: cannot open nope: "));
   const std::string out = absl::StrCat("--out=", folder_ / "a.csv");
-  EXPECT_THAT(Refused({run, folder_ / "a.csv", out}), HasSubstr("is also what is predicted"));
-  EXPECT_THAT(Refused({run, "--out=/dev/null"}),
+  EXPECT_THAT(Refused({run_, folder_ / "a.csv", out}), HasSubstr("is also what is predicted"));
+  EXPECT_THAT(Refused({run_, "--out=/dev/null"}),
               HasSubstr("the name of a file, got that of a device"));
-  EXPECT_THAT(Refused({run, "--outputs=nothing"}), HasSubstr("unknown layer \"nothing\""));
-  EXPECT_THAT(Refused({run, "--outputs=fc1,"}), HasSubstr("layers with a comma between two"));
+  EXPECT_THAT(Refused({run_, "--outputs=nothing"}), HasSubstr("unknown layer \"nothing\""));
+  EXPECT_THAT(Refused({run_, "--outputs=fc1,"}), HasSubstr("layers with a comma between two"));
   EXPECT_THAT(Refused({"--run=" + folder_ / "net.onnx"}),
               HasSubstr("error: --run: " + folder_ / "net.onnx: is an ONNX model"));
   // What is of no use beside something else.
   const std::string csv = folder_ / "a.csv";
-  EXPECT_THAT(Refused({run, "--data=train", csv}),
+  EXPECT_THAT(Refused({run_, "--data=train", csv}),
               HasSubstr("--data=train: is of no use with " + csv + "; leave one of them out"));
-  EXPECT_THAT(Refused({run, "--batch=8", "--stream"}), HasSubstr("of no use with --stream"));
-  EXPECT_THAT(Refused({run, "--top=2", "--out=b.csv"}), HasSubstr("of no use with --out=b.csv"));
-  EXPECT_THAT(Refused({run, "--format=xml"}), HasSubstr("--format=xml: expected table"));
-  EXPECT_THAT(Refused({run, "--out=a.xml"}), HasSubstr("--out=a.xml: expected a name"));
-  EXPECT_THAT(Refused({run, "--format=npy"}), HasSubstr("give --out"));
-  EXPECT_THAT(Refused({run, "--data=all"}), HasSubstr("--data=all: expected test or train"));
+  EXPECT_THAT(Refused({run_, "--batch=8", "--stream"}), HasSubstr("of no use with --stream"));
+  EXPECT_THAT(Refused({run_, "--top=2", "--out=b.csv"}), HasSubstr("of no use with --out=b.csv"));
+  EXPECT_THAT(Refused({run_, "--format=xml"}), HasSubstr("--format=xml: expected table"));
+  EXPECT_THAT(Refused({run_, "--out=a.xml"}), HasSubstr("--out=a.xml: expected a name"));
+  EXPECT_THAT(Refused({run_, "--format=npy"}), HasSubstr("give --out"));
+  EXPECT_THAT(Refused({run_, "--data=all"}), HasSubstr("--data=all: expected test or train"));
   // Nothing stays of what was given, whenever it is refused.
   const std::string temporary = folder_ / "tmp";
   std::filesystem::create_directories(temporary);
-  RunTool("predict", {run, folder_ / "a.png"}, {.env = {{"TMPDIR", temporary}}});
+  RunTool("predict", {run_, folder_ / "a.png"}, {.env = {{"TMPDIR", temporary}}});
   EXPECT_TRUE(std::filesystem::is_empty(temporary));
 }
 
 TEST_F(Predict, EvaluateReportsClasses) {
-  const ToolResult result = RunTool("evaluate", {absl::StrCat("--run=", folder_ / "run"),
-                                                 absl::StrCat("--report=", folder_ / "report")});
+  const std::string report = "--report=" + folder_ / "report";
+  const ToolResult result = RunTool("evaluate", {run_, report});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const ToolResult bad =
-      RunTool("evaluate", {absl::StrCat("--run=", folder_ / "run"),
-                           absl::StrCat("--report=", folder_ / "net.textproto/report")});
+      RunTool("evaluate", {run_, "--report=" + folder_ / "net.textproto/report"});
   EXPECT_EQ(bad.exit_code, 2);
   EXPECT_THAT(bad.err, HasSubstr("net.textproto/report: expected a folder to write, but "));
   EXPECT_THAT(result.out, HasSubstr(folder_.Evaluate(folder_ / "run")));
   EXPECT_THAT(result.out, HasSubstr("top-1 "));
   EXPECT_THAT(ReadBytes(folder_ / "report/confusion.csv"), HasSubstr("label,0,1,"));
-  const ToolResult json = RunTool("evaluate", {absl::StrCat("--run=", folder_ / "run"), "--json",
-                                               absl::StrCat("--report=", folder_ / "report")});
+  const ToolResult json = RunTool("evaluate", {run_, "--json", report});
   EXPECT_THAT(json.out, HasSubstr("\"report\":{\"top_1\":"));
 }
 
