@@ -64,18 +64,21 @@ TrainingRunOptions Options(const std::string& more = "") {
   return options;
 }
 
+testing::AssertionResult Ok(const Status& status) {
+  return status.ok() ? testing::AssertionSuccess()
+                     : testing::AssertionFailure() << status.message();
+}
+
 void Steps(TrainingRun& run, int from, int to) {
   for (int step = from; step < to; ++step) {
     Samples batch(static_cast<size_t>(run.batch()), step);
-    const Status stepped = run.Step({{"x", batch.x}, {"class", batch.classes}});
-    ASSERT_TRUE(stepped.ok()) << stepped.message();
+    ASSERT_TRUE(Ok(run.Step({{"x", batch.x}, {"class", batch.classes}})));
   }
 }
 
 // The weights' file.
 std::string WeightsOf(TrainingRun& run, const std::string& path) {
-  const Status exported = run.Export(path);
-  EXPECT_TRUE(exported.ok()) << exported.message();
+  EXPECT_TRUE(Ok(run.Export(path)));
   return ReadBytes(path);
 }
 
@@ -89,8 +92,7 @@ TEST_F(TrainingRunTest, LearnsAndPredicts) {
   TrainingRunOptions options = Options();
   options.on_metrics = [&](const StepMetrics& metrics) { told.push_back(metrics); };
   TrainingRun run;
-  const Status opened = run.Open(options);
-  ASSERT_TRUE(opened.ok()) << opened.message();
+  ASSERT_TRUE(Ok(run.Open(options)));
   EXPECT_EQ(run.batch(), 8);
   ASSERT_EQ(run.arrays().size(), 2u);
   EXPECT_EQ(run.arrays()[1].type, GYRE_I32);
@@ -114,8 +116,7 @@ TEST_F(TrainingRunTest, LearnsAndPredicts) {
   // The same by the exported net.
   ASSERT_TRUE(run.Export(folder_ / "sum.gyre").ok());
   Predictor predictor;
-  const Status loaded = predictor.Open(folder_ / "sum.gyre", {.max_batch = 80, .threads = 1});
-  ASSERT_TRUE(loaded.ok()) << loaded.message();
+  ASSERT_TRUE(Ok(predictor.Open(folder_ / "sum.gyre", {.max_batch = 80, .threads = 1})));
   std::vector<float> shares(160);
   ASSERT_TRUE(predictor.Run(80, {{"x", test.x}, {"scores", shares}}).ok());
   int right = 0;
@@ -141,8 +142,7 @@ TEST_F(TrainingRunTest, GoesOnToTheSameBits) {
   Steps(run, 8, 20);
   const std::string straight = WeightsOf(run, folder_ / "a.safetensors");
   // Back, in the same run.
-  const Status load = run.Load();
-  ASSERT_TRUE(load.ok()) << load.message();
+  ASSERT_TRUE(Ok(run.Load()));
   EXPECT_EQ(run.steps(), 4);
   Steps(run, 8, 20);
   EXPECT_EQ(WeightsOf(run, folder_ / "b.safetensors"), straight);
@@ -151,8 +151,7 @@ TEST_F(TrainingRunTest, GoesOnToTheSameBits) {
   run.Close();
   options.resume = "latest";
   TrainingRun resumed;
-  const Status reopened = resumed.Open(options);
-  ASSERT_TRUE(reopened.ok()) << reopened.message();
+  ASSERT_TRUE(Ok(resumed.Open(options)));
   EXPECT_EQ(resumed.steps(), 4);
   Steps(resumed, 8, 20);
   EXPECT_EQ(WeightsOf(resumed, folder_ / "c.safetensors"), straight);
@@ -165,8 +164,7 @@ TEST_F(TrainingRunTest, GoesOnToTheSameBits) {
   on_sim.out = "";
   on_sim.device = "sim";
   TrainingRun simulated;
-  const Status of_sim = simulated.Open(on_sim);
-  ASSERT_TRUE(of_sim.ok()) << of_sim.message();
+  ASSERT_TRUE(Ok(simulated.Open(on_sim)));
   Steps(simulated, 8, 20);
   EXPECT_EQ(WeightsOf(simulated, folder_ / "d.safetensors"), straight);
 }
@@ -183,8 +181,7 @@ TEST_F(TrainingRunTest, EntersPhases) {
       "open it with `out`, a folder for checkpoints");
   options.out = folder_ / "straight";
   TrainingRun run;
-  const Status opened = run.Open(options);
-  ASSERT_TRUE(opened.ok()) << opened.message();
+  ASSERT_TRUE(Ok(run.Open(options)));
   Steps(run, 0, 20);
   const std::string straight = WeightsOf(run, folder_ / "a.safetensors");
   for (const int stop : {3, 4, 5}) {
@@ -197,8 +194,7 @@ TEST_F(TrainingRunTest, EntersPhases) {
     first.Close();
     options.resume = "latest";
     TrainingRun resumed;
-    const Status reopened = resumed.Open(options);
-    ASSERT_TRUE(reopened.ok()) << reopened.message();
+    ASSERT_TRUE(Ok(resumed.Open(options)));
     EXPECT_EQ(resumed.steps(), stop);
     Steps(resumed, 2 * stop, 20);
     EXPECT_EQ(WeightsOf(resumed, folder_ / "b.safetensors"), straight) << stop;
@@ -208,8 +204,7 @@ TEST_F(TrainingRunTest, EntersPhases) {
     EXPECT_THAT(back.message(), HasSubstr("holds a checkpoint of step 6, beyond the one"));
     std::filesystem::remove_all(folder_ / "stopped3/checkpoints/step_00000004");
     std::filesystem::remove_all(folder_ / "stopped3/checkpoints/step_00000006");
-    const Status loaded = resumed.Load(folder_ / "stopped3/checkpoints/step_00000003");
-    ASSERT_TRUE(loaded.ok()) << loaded.message();
+    ASSERT_TRUE(Ok(resumed.Load(folder_ / "stopped3/checkpoints/step_00000003")));
     Steps(resumed, 6, 20);
     EXPECT_EQ(WeightsOf(resumed, folder_ / "c.safetensors"), straight);
   }
@@ -223,8 +218,7 @@ TEST_F(TrainingRunTest, TakesTexts) {
   options.trainer_file = folder_ / "trainer.textproto";
   options.threads = 1;
   TrainingRun run;
-  const Status opened = run.Open(options);
-  ASSERT_TRUE(opened.ok()) << opened.message();
+  ASSERT_TRUE(Ok(run.Open(options)));
   const std::vector<uint8_t> images(8 * 64, 100);
   const std::vector<int32_t> labels(8, 3);
   EXPECT_TRUE(run.Step({{"image", images}, {"label", labels}}).ok());
@@ -235,23 +229,20 @@ TEST_F(TrainingRunTest, KeepsClasses) {
   options.classes = {"not positive", "positive"};
   options.out = folder_ / "out";
   TrainingRun run;
-  const Status opened = run.Open(options);
-  ASSERT_TRUE(opened.ok()) << opened.message();
+  ASSERT_TRUE(Ok(run.Open(options)));
   Steps(run, 0, 1);
   ASSERT_TRUE(run.Save().ok());
   ASSERT_TRUE(run.Export(folder_ / "sum.gyre").ok());
   for (const char* name : {"out", "sum.gyre"}) {
     Predictor predictor;
-    const Status loaded = predictor.Open(folder_ / name);
-    ASSERT_TRUE(loaded.ok()) << loaded.message();
+    ASSERT_TRUE(Ok(predictor.Open(folder_ / name)));
     EXPECT_EQ(predictor.arrays().back().classes, options.classes);
   }
   // A new run has its own.
   options.weights = folder_ / "sum.gyre";
   options.out = "";
   options.classes = {"a", "b"};
-  const Status other = run.Open(options);
-  EXPECT_TRUE(other.ok()) << other.message();
+  EXPECT_TRUE(Ok(run.Open(options)));
 }
 
 // Errors know options, and no flags of the tools.
