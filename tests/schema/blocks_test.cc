@@ -71,16 +71,13 @@ TEST(Blocks, Inputs) {
        "{} }",
        "q<image a-y<q a-z<a-y,q e<a-z"},
       {"layer { name: 'a' input: 'label' use { block: 'r' repeat: 3 } } layer { name: 'b' input: "
-       "'a' "
-       "relu {} }",
+       "'a' relu {} }",
        "a-1-y<label a-1-z<a-1-y,label a-2-y<a-1-z a-2-z<a-2-y,a-1-z a-3-y<a-2-z a-3-z<a-3-y,a-2-z "
        "b<a-3-z"},
       // An output by its number.
       {"block { name: 's' input: 'x' layer { name: 'p' input: 'x' split {} } layer { name: 'q' "
-       "input: "
-       "'p:1' relu {} } } layer { name: 'a' use { block: 's' } } layer { name: 'b' input: 'a' relu "
-       "{} "
-       "}",
+       "input: 'p:1' relu {} } } layer { name: 'a' use { block: 's' } } layer { name: 'b' input: "
+       "'a' relu {} }",
        "a-p<image a-q<a-p:1 b<a-q"},
       // A user below another; a name of the net's; an inner name that hides it.
       {"layer { name: 'b' input: 'a' relu {} } layer { name: 'a' input: 'image' use { block: 'r' } "
@@ -90,14 +87,12 @@ TEST(Blocks, Inputs) {
        "layer { name: 'a' use { block: 'n' } }",
        "a-l<image,label"},
       {"block { name: 'n' layer { name: 'image' relu {} } layer { name: 'b' input: 'image' relu {} "
-       "} }"
-       "layer { name: 'a' input: 'label' use { block: 'n' } }",
+       "} }layer { name: 'a' input: 'label' use { block: 'n' } }",
        "a-image<label a-b<a-image"},
       // Blocks in blocks.
       {"block { name: 'o' input: ['p', 'q'] layer { name: 'i' input: 'q' use { block: 'r' repeat: "
-       "2 } }"
-       " layer { name: 's' input: ['i', 'p'] accuracy {} } }"
-       "layer { name: 'a' input: ['label', 'image'] use { block: 'o' } }",
+       "2 } } layer { name: 's' input: ['i', 'p'] accuracy {} } }layer { name: 'a' input: "
+       "['label', 'image'] use { block: 'o' } }",
        "a-i-1-y<image a-i-1-z<a-i-1-y,image a-i-2-y<a-i-1-z a-i-2-z<a-i-2-y,a-i-1-z "
        "a-s<a-i-2-z,label"},
       {"block { name: 'o' layer { name: 'i' use { block: 'r' } } }"
@@ -255,19 +250,16 @@ TEST(Blocks, Errors) {
       {"block { name: 'b' layer { name: 'a' input: 'image' relu {} } }\n"
        "layer { name: 'u' input: 'label' use { block: 'b' } }",
        "n:3:34: layer \"u\": block \"b\" has no input that this could feed: its first layer says "
-       "its "
-       "own; write input: \"x\" in the block, and input: \"x\" in that layer"},
+       "its own; write input: \"x\" in the block, and input: \"x\" in that layer"},
       {"block { name: 'b' layer { name: 'a' input: 'image' relu {} } }\n"
        "layer { name: 'u' use { block: 'b' repeat: 2 } }",
        "n:3:19: layer \"u\": block \"b\" has no input that a chain could feed: its first layer "
-       "says "
-       "its own; write input: \"x\" in the block, and input: \"x\" in that layer"},
+       "says its own; write input: \"x\" in the block, and input: \"x\" in that layer"},
       {"block { name: 'b' layer { name: 'd' phase: TRAIN dropout {} } layer { name: 'a' relu {} } "
        "}\n"
        "layer { name: 'u' input: 'label' use { block: 'b' } }",
        "n:2:63, used at n:3:1: layer \"u-a\": in one of the phases no layer of block \"b\" is "
-       "above "
-       "it; say what it takes as input"},
+       "above it; say what it takes as input"},
       {"block { name: 'b' layer { name: 'a' relu {} } } layer { name: 'image' use { block: 'b' } }",
        "n:1:9: input \"image\": the name is already that of a layer that uses a block"},
       {"block { name: 'p' layer { name: 'r' phase: TEST relu {} } layer { name: 's' relu {} } }\n"

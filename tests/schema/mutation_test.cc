@@ -5,12 +5,15 @@
 #include <random>
 #include <regex>
 
+#include "absl/strings/str_split.h"
 #include "models/schema/graph.h"
 #include "models/schema/parse.h"
 #include "models/schema/trainer.pb.h"
 
 namespace gyre {
 namespace {
+
+using std::string_literals::operator""s;
 
 constexpr char kNet[] = R"(# a net
 name: "lenet"
@@ -37,37 +40,10 @@ precision: F64
 )";
 
 // Pieces that a text is made of, or spoiled by.
-const std::string kPieces[] = {"{",
-                               "}",
-                               "[",
-                               "]",
-                               "<",
-                               ">",
-                               ":",
-                               ",",
-                               ";",
-                               "\"",
-                               "'",
-                               "-",
-                               "layer",
-                               "conv2d",
-                               "inf",
-                               "nan",
-                               "1e9",
-                               "input",
-                               "\\",
-                               "#",
-                               "0x",
-                               "010",
-                               "1e-400",
-                               "\xef\xbb\xbf",
-                               "\n",
-                               " ",
-                               "name: \"fc1\"",
-                               "999999999999999999999",
-                               "\xff",
-                               std::string(1, '\0'),
-                               "kernel: -1"};
+const std::vector<std::string> kPieces = absl::StrSplit(
+    "{|}|[|]|<|>|:|,|;|\"|'|-|layer|conv2d|inf|nan|1e9|input|\\|#|0x|010|1e-400|"
+    "\xef\xbb\xbf|\n| |name: \"fc1\"|999999999999999999999|\xff|\0|kernel: -1"s,
+    '|');
 
 std::string Mutate(std::string text, std::mt19937& random) {
   for (unsigned edits = 1 + random() % 4; edits > 0; --edits) {
@@ -78,7 +54,7 @@ std::string Mutate(std::string text, std::mt19937& random) {
         text.erase(at, length);
         break;
       case 1:
-        text.insert(at, kPieces[random() % std::size(kPieces)]);
+        text.insert(at, kPieces[random() % kPieces.size()]);
         break;
       case 2:
         if (at < text.size()) text[at] = static_cast<char>(random());

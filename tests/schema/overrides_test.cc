@@ -130,10 +130,9 @@ TEST(Set, Refuses) {
        "weight_decay, clip_norm, ema"},
       {"batch.size", "1", "batch has no fields, so nothing can follow it"},
       {"", "1",
-       "unknown field \"\"; choose from net, data, optimizer, learning_rate, batch, "
-       "test_batch, epochs, steps, evaluate_every, checkpoint_every, log_norms_every, "
-       "keep_checkpoints, "
-       "seed, precision, distributed, accumulate, tf32, loss_scale, players, page_activations"},
+       "unknown field \"\"; choose from net, data, optimizer, learning_rate, batch, test_batch, "
+       "epochs, steps, evaluate_every, checkpoint_every, log_norms_every, keep_checkpoints, seed, "
+       "precision, distributed, accumulate, tf32, loss_scale, players, page_activations"},
       {"optimizer..momentum", "1",
        "unknown field \"\"; choose from sgd, adam, adamw, lars, lamb, weight_decay, "
        "clip_norm, ema"},

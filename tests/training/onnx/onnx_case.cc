@@ -10,11 +10,6 @@
 namespace gyre {
 namespace {
 
-const Primitives& CpuPrimitives() {
-  static const Primitives primitives(DeviceKind::kCpu, /*threads=*/1);
-  return primitives;
-}
-
 void SetRandom(const Parameter& parameter, uint64_t seed, HostTensors& to) {
   const std::string name = CanonicalName(parameter, "");
   for (const NamedTensor& other : to.tensors) {
@@ -38,6 +33,11 @@ void SetRandom(const Parameter& parameter, uint64_t seed, HostTensors& to) {
 }
 
 }  // namespace
+
+const Primitives& CpuPrimitives() {
+  static const Primitives primitives(DeviceKind::kCpu, /*threads=*/1);
+  return primitives;
+}
 
 absl::StatusOr<std::unique_ptr<OnnxCase>> MakeOnnxCase(Parsed<NetConfig> net,
                                                        const DataConfig& data,

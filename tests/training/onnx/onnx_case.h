@@ -9,6 +9,9 @@
 
 namespace gyre {
 
+// Those of a CPU, by one thread.
+const Primitives& CpuPrimitives();
+
 struct OnnxCase {
   HostTensors weights;  // which `source` points into
   OnnxSource source;

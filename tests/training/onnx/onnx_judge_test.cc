@@ -23,6 +23,13 @@ std::string Setting(const char* name, const std::string& otherwise) {
   return value == nullptr ? otherwise : value;
 }
 
+void Write(const absl::StatusOr<std::unique_ptr<OnnxCase>>& made, const TempFolder& folder,
+           const std::string& name) {
+  ASSERT_TRUE(made.ok()) << name << ": " << made.status();
+  const absl::Status written = WriteOnnxCase(**made, {1, 3}, folder.path(), name);
+  ASSERT_TRUE(written.ok()) << name << ": " << written;
+}
+
 // By the Python of GYRE_ONNX_PYTHON, or the first one.
 void Judge(const std::string& folder) {
   const std::string python = Setting("GYRE_ONNX_PYTHON", "python3");
@@ -52,10 +59,7 @@ TEST(OnnxJudge, Models) {
   for (const std::string& model : models) {
     auto net = ParseNet(absl::StrCat("models/", model, "/net.textproto"));
     ASSERT_TRUE(net.ok()) << net.status();
-    auto made = MakeOnnxCase(*std::move(net), {}, {}, /*seed=*/1);
-    ASSERT_TRUE(made.ok()) << made.status();
-    const absl::Status written = WriteOnnxCase(**made, {1, 3}, folder.path(), model);
-    ASSERT_TRUE(written.ok()) << written;
+    Write(MakeOnnxCase(*std::move(net), {}, {}, /*seed=*/1), folder, model);
   }
   Judge(folder.path());
 }
@@ -66,11 +70,7 @@ TEST(OnnxJudge, TrainedRuns) {
   if (runs.empty()) GTEST_SKIP() << "GYRE_ONNX_RUNS names no run";
   const TempFolder folder;
   for (const std::string& run : std::vector<std::string>(absl::StrSplit(runs, ','))) {
-    auto made = CaseOfRun(run, {});
-    ASSERT_TRUE(made.ok()) << made.status();
-    const absl::Status written = WriteOnnxCase(**made, {1, 3}, folder.path(),
-                                               std::filesystem::path(run).filename().string());
-    ASSERT_TRUE(written.ok()) << written;
+    Write(CaseOfRun(run, {}), folder, std::filesystem::path(run).filename().string());
   }
   Judge(folder.path());
 }
@@ -86,7 +86,7 @@ TEST(OnnxJudge, RandomNets) {
     const RandomNet random = MakeRandomNet(static_cast<uint64_t>(i));
     auto net = ParseNetText(random.text, "net.textproto");
     ASSERT_TRUE(net.ok()) << net.status() << "\n" << random.text;
-    auto made = MakeOnnxCase(
+    const auto made = MakeOnnxCase(
         *std::move(net), {},
         {.outputs = random.outputs, .keep_batch_norm = i % 2 == 0, .channels_first = i % 3 == 0},
         static_cast<uint64_t>(i));
@@ -94,10 +94,8 @@ TEST(OnnxJudge, RandomNets) {
       ++refused;
       continue;
     }
-    ASSERT_TRUE(made.ok()) << i << ": " << made.status() << "\n" << random.text;
-    const absl::Status written =
-        WriteOnnxCase(**made, {1, 3}, folder.path(), absl::StrCat("random_", i));
-    ASSERT_TRUE(written.ok()) << i << ": " << written << "\n" << random.text;
+    Write(made, folder, absl::StrCat("random_", i));
+    ASSERT_FALSE(HasFatalFailure()) << random.text;
   }
   EXPECT_LE(refused, nets / 10);
   Judge(folder.path());

@@ -173,8 +173,7 @@ TEST(OnnxModel, UndoesTheNormalizationOfTargets) {
       layer { name: "loss" input: ["out", "price"] mean_squared_error {} })";
   EXPECT_THAT(Ops(Model(net, {}, data)), ElementsAre("Gemm", "Mul", "Add"));
   auto made = *Case(net, {}, data);
-  const Primitives primitives(DeviceKind::kCpu, 1);
-  const auto own = *OwnForward::Create(made->source, 2, primitives);
+  const auto own = *OwnForward::Create(made->source, 2, CpuPrimitives());
   const HostTensors inputs = own->RandomInputs(1);
   const HostTensors outputs = *own->Run(inputs);
   const Tensor& weight = *made->source.tensors.Find("out.weight");
@@ -186,8 +185,7 @@ TEST(OnnxModel, UndoesTheNormalizationOfTargets) {
 TEST(OnnxModel, HoldsClasses) {
   auto made = *Case(kImages);
   made->source.classes = {"cat", "\"dog\""};
-  const Primitives primitives(DeviceKind::kCpu, 1);
-  const auto model = MakeOnnx(made->source, primitives);
+  const auto model = MakeOnnx(made->source, CpuPrimitives());
   ASSERT_TRUE(model.ok()) << model.status();
   ASSERT_EQ(model->metadata_props_size(), 1);
   EXPECT_EQ(model->metadata_props(0).key(), "classes");
@@ -217,9 +215,9 @@ TEST(OnnxModel, IsRefusedByLayerAndReason) {
 
 TEST(OnnxModel, NeedsEveryParameter) {
   auto made = *Case(kImages);
-  const Primitives primitives(DeviceKind::kCpu, 1);
   made->source.tensors = made->source.tensors.With({});
-  EXPECT_THAT(MakeOnnx(made->source, primitives).status().message(), HasSubstr("\"conv.weight\""));
+  EXPECT_THAT(MakeOnnx(made->source, CpuPrimitives()).status().message(),
+              HasSubstr("\"conv.weight\""));
 }
 
 TEST(WriteOnnx, WritesWhatIsReadBack) {

@@ -20,31 +20,28 @@ constexpr char kSteps[] = "input { name: \"steps\" dims: [6, 4] } ";
 struct Verified {
   const char* name;
   const char* input;
-  const char* layers;
   const char* output;
+  const char* layers;
 };
 
 class VerifyTest : public testing::TestWithParam<Verified> {};
 
 INSTANTIATE_TEST_SUITE_P(, VerifyTest,
-                         testing::Values(Verified{"Convolution", kImage, R"(
+                         testing::Values(Verified{"Convolution", kImage, "d", R"(
           layer { name: "a" conv2d { filters: 6 kernel: [3, 2] padding: [1, 0, 0, 2] groups: 2 } }
           layer { name: "b" relu { negative_slope: 0.1 } }
           layer { name: "c" conv2d { filters: 3 kernel: 2 dilation: 2 stride: 2 } }
-          layer { name: "d" relu { max: 0.5 } })",
-                                                  "d"},
-                                         Verified{"Pooling", kImage, R"(
+          layer { name: "d" relu { max: 0.5 } })"},
+                                         Verified{"Pooling", kImage, "b", R"(
           layer { name: "a" pool2d { kernel: 3 stride: 2 padding: [1, 0, 2, 1] } }
           layer { name: "b" input: "a" pool2d { kind: AVERAGE kernel: 2 stride: 1 padding: [0, 1, 1, 0] } }
-          layer { name: "c" pool2d { kind: AVERAGE global: true } })",
-                                                  "b"},
-                                         Verified{"Norms", kImage, R"(
+          layer { name: "c" pool2d { kind: AVERAGE global: true } })"},
+                                         Verified{"Norms", kImage, "f", R"(
           layer { name: "a" lrn { size: 3 alpha: 0.5 } }
           layer { name: "b" batch_norm {} }
           layer { name: "c" silu {} } layer { name: "d" gelu {} }
-          layer { name: "e" gelu { approximate: TANH } } layer { name: "f" tanh {} })",
-                                                  "f"},
-                                         Verified{"Classifier", kImage, R"(
+          layer { name: "e" gelu { approximate: TANH } } layer { name: "f" tanh {} })"},
+                                         Verified{"Classifier", kImage, "l", R"(
           layer { name: "a" conv2d { filters: 3 kernel: 2 } }
           layer { name: "b" conv2d { filters: 2 kernel: 1 } }
           layer { name: "c" input: ["a", "b"] concat {} }
@@ -53,27 +50,22 @@ INSTANTIATE_TEST_SUITE_P(, VerifyTest,
           layer { name: "f" input: ["e", "d"] multiply {} }
           layer { name: "g" flatten {} } layer { name: "h" dropout {} }
           layer { name: "i" dense { outputs: 5 use_bias: false } } layer { name: "j" sigmoid {} }
-          layer { name: "k" dense { outputs: 5 } } layer { name: "l" softmax {} })",
-                                                  "l"},
-                                         Verified{"Lines", kSteps, R"(
+          layer { name: "k" dense { outputs: 5 } } layer { name: "l" softmax {} })"},
+                                         Verified{"Lines", kSteps, "d", R"(
           layer { name: "a" conv1d { filters: 6 kernel: 3 padding: [1, 2] } }
           layer { name: "b" relu {} } layer { name: "c" pool1d { kernel: 2 } }
-          layer { name: "d" dense { outputs: 3 } })",
-                                                  "d"},
-                                         Verified{"Lstm", kSteps, R"(
+          layer { name: "d" dense { outputs: 3 } })"},
+                                         Verified{"Lstm", kSteps, "b", R"(
           layer { name: "a" lstm { hidden: 5 layers: 2 bidirectional: true } }
-          layer { name: "b" dense { outputs: 3 } })",
-                                                  "b"},
-                                         Verified{"Gru", kSteps, R"(
+          layer { name: "b" dense { outputs: 3 } })"},
+                                         Verified{"Gru", kSteps, "d", R"(
           layer { name: "a" gru { hidden: 5 bidirectional: true } }
           layer { name: "b" slice { axis: 1 begin: -1 } } layer { name: "c" flatten {} }
-          layer { name: "d" dense { outputs: 3 } })",
-                                                  "d"},
-                                         Verified{"Attention", kSteps, R"(
+          layer { name: "d" dense { outputs: 3 } })"},
+                                         Verified{"Attention", kSteps, "d", R"(
           layer { name: "a" dense { outputs: 12 } }
           layer { name: "b" attention { heads: 2 causal: true } }
-          layer { name: "c" flatten {} } layer { name: "d" dense { outputs: 3 } })",
-                                                  "d"}),
+          layer { name: "c" flatten {} } layer { name: "d" dense { outputs: 3 } })"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // With a normalization of each channel of pictures.
@@ -90,7 +82,6 @@ absl::StatusOr<std::unique_ptr<OnnxCase>> Case(const std::string& text,
 }
 
 TEST_P(VerifyTest, OpenCvAgrees) {
-  const Primitives primitives(DeviceKind::kCpu, 1);
   for (const bool channels_first : {false, true}) {
     const auto made =
         Case(absl::StrCat(GetParam().input, GetParam().layers), {.outputs = {GetParam().output},
@@ -100,7 +91,7 @@ TEST_P(VerifyTest, OpenCvAgrees) {
     ASSERT_EQ(BeyondOpenCv((*made)->model), "");
     for (const int64_t samples : {1, 3}) {
       const auto difference =
-          DifferenceByOpenCv((*made)->model, (*made)->source, samples, primitives);
+          DifferenceByOpenCv((*made)->model, (*made)->source, samples, CpuPrimitives());
       ASSERT_TRUE(difference.ok()) << difference.status() << " of " << samples;
       EXPECT_LE(*difference, kOnnxTolerance) << samples << " " << channels_first;
     }
@@ -112,8 +103,7 @@ TEST(Verify, FindsAWrongWeight) {
                     {.outputs = {"a"}});
   std::string& weight = *made->model.mutable_graph()->mutable_initializer(4)->mutable_raw_data();
   weight[3] = static_cast<char>(weight[3] ^ 1);
-  const Primitives primitives(DeviceKind::kCpu, 1);
-  const auto difference = DifferenceByOpenCv(made->model, made->source, 1, primitives);
+  const auto difference = DifferenceByOpenCv(made->model, made->source, 1, CpuPrimitives());
   ASSERT_TRUE(difference.ok()) << difference.status();
   EXPECT_GT(*difference, 1e-3);
 }
@@ -124,12 +114,11 @@ TEST(Verify, ComparesScoresBehindShares) {
       input { name: "x" dims: 3 } input { name: "class" type: LABEL }
       layer { name: "scores" input: "x" dense { outputs: 4 } }
       layer { name: "loss" input: ["scores", "class"] softmax_cross_entropy {} })";
-  const Primitives primitives(DeviceKind::kCpu, 1);
   for (const bool scores : {false, true}) {
     auto made = *Case(text, {});
     if (scores) {
       AddScores(made->source.predictions, *made->source.net.message);
-      made->model = *MakeOnnx(made->source, primitives);
+      made->model = *MakeOnnx(made->source, CpuPrimitives());
     }
     EXPECT_EQ(made->model.graph().output_size(), scores ? 2 : 1);
     for (const bool wrong : {false, true}) {
@@ -140,7 +129,7 @@ TEST(Verify, ComparesScoresBehindShares) {
         for (float& b : bias) b += 1;
         constant.set_raw_data(bias, sizeof(bias));
       }
-      const auto difference = DifferenceByOpenCv(made->model, made->source, 3, primitives);
+      const auto difference = DifferenceByOpenCv(made->model, made->source, 3, CpuPrimitives());
       ASSERT_TRUE(difference.ok()) << difference.status();
       EXPECT_EQ(*difference > 1e-3, scores && wrong) << *difference;
     }
@@ -160,8 +149,7 @@ TEST(Verify, SaysWhatOpenCvSays) {
   auto made = *Case(absl::StrCat(kImage, R"(layer { name: "a" conv2d { filters: 2 kernel: 1 } })"),
                     {.outputs = {"a"}});
   made->model.mutable_graph()->mutable_node(1)->set_op_type("Convolve");
-  const Primitives primitives(DeviceKind::kCpu, 1);
-  EXPECT_THAT(DifferenceByOpenCv(made->model, made->source, 1, primitives).status().message(),
+  EXPECT_THAT(DifferenceByOpenCv(made->model, made->source, 1, CpuPrimitives()).status().message(),
               HasSubstr("OpenCV: "));
 }
 
