@@ -66,7 +66,7 @@ class PredictBench {
     std::vector<double> seconds;
     for (int i = 0; i < absl::GetFlag(FLAGS_calls); ++i) {
       const auto start = BenchClock::now();
-      RETURN_IF_ERROR(iteration_->Run(batch_.batch, *stream_, sum_));
+      RETURN_IF_ERROR(iteration_->Run(batch_.batch, *stream_));
       seconds.push_back(SecondsSince(start));
     }
     ms_.push_back(1e3 * Median(std::move(seconds)));
@@ -83,9 +83,6 @@ class PredictBench {
   std::unique_ptr<Model> model_;
   OwnedBatch batch_;
   std::optional<TestIteration> iteration_;
-  const Net::SumStatistic sum_ = [](Stream&, absl::string_view, Tensor) {
-    return absl::OkStatus();
-  };
   std::vector<double> ms_;  // of a call, by round
 };
 
