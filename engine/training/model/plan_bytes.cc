@@ -45,8 +45,7 @@ ServerBytes ModelPlan::server_bytes(bool paged) const {
     bytes.pinned += slot_bytes() + master_bytes();
     return bytes;
   }
-  // And what owners' updates read (ServerSync), and their gate (ServerGate), which measures no
-  // more.
+  // And what owners' updates read (ServerSync), and what measures their sums (ServerNorms).
   for (int rank = 0; rank < shape.ranks; ++rank) {
     const ServerBytes its = of(rank);
     const size_t dropped = static_cast<size_t>(its.chunks) * sizeof(int64_t);

@@ -37,7 +37,8 @@ class BucketExchange {
   virtual absl::Status Receive(int) { return Unknown(); }
   virtual absl::Status AddNorms() { return Unknown(); }
   virtual absl::Status UploadNorms() { return Unknown(); }
-  virtual absl::Status Clock() { return Unknown(); }
+  // The gate's results, in device memory.
+  virtual absl::Status Clock(const UpdateScalars*, const GradientReport*) { return Unknown(); }
 
   // Takes in the sums that are under way, on which an iteration's result depends.
   virtual absl::Status TakeSums() { return absl::OkStatus(); }

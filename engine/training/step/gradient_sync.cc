@@ -37,29 +37,28 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
   const bool direct =
       sync->in_halves() ? device.kind() == DeviceKind::kCpu : communication.sums_device_memory();
   GYRE_CHECK(!some_leave || !direct);
-  sync->how_ = direct ? How::kDirect : How::kStaged;
   if (sync->in_halves()) sync->sums_of_parts_.resize(buckets.size() * communication.size());
-  std::byte* staged = nullptr;
-  if (sync->how_ == How::kStaged) {
+  std::byte* staging = nullptr;
+  if (!direct) {
     ASSIGN_OR_RETURN(sync->out_, device.NewStream());
     ASSIGN_OR_RETURN(sync->back_, device.NewStream());
     // Without the host's help a GPU copies only to pinned memory.
     if (device.kind() != DeviceKind::kCuda) {
-      ASSIGN_OR_RETURN(staged, communication.Share(bytes));
+      ASSIGN_OR_RETURN(staging, communication.Share(bytes));
     }
-    if (staged == nullptr) {
+    if (staging == nullptr) {
       ASSIGN_OR_RETURN(sync->staging_, allocate(bytes));
-      staged = sync->staging_.data();
+      staging = sync->staging_.data();
     }
   }
   for (const SyncedBucket& bucket : buckets) {
-    RETURN_IF_ERROR(sync->AddBucket(device, bucket, staged));
-    if (staged != nullptr) staged += bucket.gradients.bytes();
+    RETURN_IF_ERROR(sync->AddBucket(device, bucket, staging));
+    if (staging != nullptr) staging += bucket.gradients.bytes();
   }
   return sync;
 }
 
-absl::Status GradientSync::AddBucket(Device& device, const SyncedBucket& of, std::byte* staged) {
+absl::Status GradientSync::AddBucket(Device& device, const SyncedBucket& of, std::byte* staging) {
   const Tensor& tensor = of.gradients;
   const size_t number = buckets_.size();
   Bucket& bucket = buckets_.emplace_back();
@@ -69,7 +68,7 @@ absl::Status GradientSync::AddBucket(Device& device, const SyncedBucket& of, std
                    ? EqualPart(tensor.elements(), communication_.size(), communication_.rank())
                    : ElementRange{0, tensor.elements()};
   ASSIGN_OR_RETURN(bucket.computed, device.NewEvent());
-  if (how_ == How::kStaged) {
+  if (staged()) {
     ASSIGN_OR_RETURN(bucket.arrived, device.NewEvent());
   }
   if (of.table != nullptr) {
@@ -78,9 +77,8 @@ absl::Status GradientSync::AddBucket(Device& device, const SyncedBucket& of, std
     if (bucket.rows->sends_values()) return absl::OkStatus();
   }
   const auto size = static_cast<int64_t>(SizeOf(tensor.dtype));
-  const int64_t longest = how_ == How::kDirect || in_halves()
-                              ? std::max<int64_t>(tensor.elements(), 1)
-                              : static_cast<int64_t>(kSegmentBytes) / size;
+  const int64_t longest = !staged() || in_halves() ? std::max<int64_t>(tensor.elements(), 1)
+                                                   : static_cast<int64_t>(kSegmentBytes) / size;
   const std::string names = absl::StrCat(" (", of.parameters, ")");
   for (int64_t first = 0; first < tensor.elements() || first == 0; first += longest) {
     const int64_t count = std::min(longest, tensor.elements() - first);
@@ -94,8 +92,8 @@ absl::Status GradientSync::AddBucket(Device& device, const SyncedBucket& of, std
     segment.device = Slice(tensor, first, count);
     segment.back = bucket.leaves ? Slice(of.summed, first, count) : segment.device;
     segment.summed = segment.device;
-    if (how_ != How::kStaged) continue;
-    segment.summed.data = staged + first * size;
+    if (!staged()) continue;
+    segment.summed.data = staging + first * size;
     ASSIGN_OR_RETURN(segment.ready, device.NewEvent());
   }
   return absl::OkStatus();
@@ -117,14 +115,14 @@ absl::Status GradientSync::Gather(int index) {
 absl::Status GradientSync::Submit(Bucket& bucket, int urgency) {
   if (Rows(bucket)) RETURN_IF_ERROR(Rows(bucket)->Start(compute_, urgency));
   RETURN_IF_ERROR(compute_.Record(*bucket.computed));
-  Stream& out = bucket.leaves || how_ != How::kStaged ? compute_ : *out_;
+  Stream& out = bucket.leaves || !staged() ? compute_ : *out_;
   if (&out != &compute_) RETURN_IF_ERROR(out.Wait(*bucket.computed));
   for (Segment& segment : bucket.segments) {
     const Event* ready = bucket.computed.get();
-    if (how_ == How::kStaged) {
-      const ElementRange whole = {0, segment.device.elements()};
-      const Tensor& from = bucket.gathering ? segment.back : segment.device;
-      RETURN_IF_ERROR(Copy(out, from, segment.summed, bucket.gathering ? bucket.own : whole));
+    if (staged()) {
+      RETURN_IF_ERROR(bucket.gathering ? Copy(out, segment.back, segment.summed, bucket.own)
+                                       : Copy(out, segment.device, segment.summed,
+                                              {0, segment.device.elements()}));
       RETURN_IF_ERROR(out.Record(*segment.ready));
       ready = segment.ready.get();
     }
@@ -138,9 +136,9 @@ absl::Status GradientSync::Submit(Bucket& bucket, int urgency) {
           bucket.gathering ? Operation::kAllgather : Operation::kReduceScatter,
           /*root=*/0, segment.summed, ready, urgency);
     } else {
-      segment.ticket = communication_.Submit(
-          segment.label, segment.summed, ready,
-          how_ == How::kStaged ? MemoryKind::kPinnedHost : MemoryKind::kDevice, urgency);
+      segment.ticket =
+          communication_.Submit(segment.label, segment.summed, ready,
+                                staged() ? MemoryKind::kPinnedHost : MemoryKind::kDevice, urgency);
     }
   }
   bucket.under_way = true;
@@ -184,7 +182,7 @@ absl::Status GradientSync::TakeSums() {
 
 absl::Status GradientSync::Receive(int bucket) {
   ASSIGN_OR_RETURN(const double squares, TakeResult(bucket));
-  RETURN_IF_ERROR(Bring(bucket, /*gathered=*/true, buckets_[bucket].received));
+  RETURN_IF_ERROR(Bring(bucket, buckets_[bucket].received));
   return take_in_(bucket, squares);
 }
 
@@ -204,10 +202,8 @@ absl::Status GradientSync::TakeSegment(Bucket& bucket) {
   const Segment& segment = bucket.segments[bucket.taken++];
   ASSIGN_OR_RETURN(const double squares, communication_.Wait(segment.ticket));
   bucket.squares += squares;  // not finite if an element is not
-  if (how_ != How::kStaged || bucket.leaves) return absl::OkStatus();
-  const ElementRange whole = {0, segment.device.elements()};
-  return Copy(*back_, segment.summed, segment.device,
-              in_halves() && !bucket.gathering ? bucket.own : whole);
+  if (!staged() || bucket.leaves) return absl::OkStatus();
+  return Copy(*back_, segment.summed, segment.device, LeftOf(bucket, segment));
 }
 
 absl::StatusOr<double> GradientSync::TakeResult(int index) {
@@ -226,21 +222,21 @@ absl::StatusOr<double> GradientSync::TakeResult(int index) {
     // The last step's upload is over, as this bucket's gradients came after it.
     reinterpret_cast<double*>(host_sums_.data())[index] = sum;
   }
-  if (how_ == How::kStaged && !bucket.leaves) {
+  if (staged() && !bucket.leaves) {
     RETURN_IF_ERROR(back_->Record(*bucket.arrived));
     RETURN_IF_ERROR(compute_.Wait(*bucket.arrived));
   }
   return sum;
 }
 
-absl::Status GradientSync::Bring(int index, bool gathered, const Tensor& to) {
+absl::Status GradientSync::Bring(int index, const Tensor& to) {
   const Bucket& bucket = buckets_[index];
   if (!bucket.leaves) return absl::OkStatus();
   int64_t first = 0;
   for (const Segment& segment : bucket.segments) {
     const int64_t count = segment.summed.elements();
-    RETURN_IF_ERROR(Copy(compute_, segment.summed, Slice(to, first, count),
-                         in_halves() && !gathered ? bucket.own : ElementRange{0, count}));
+    RETURN_IF_ERROR(
+        Copy(compute_, segment.summed, Slice(to, first, count), LeftOf(bucket, segment)));
     first += count;
   }
   return absl::OkStatus();

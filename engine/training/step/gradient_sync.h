@@ -56,9 +56,7 @@ class GradientSync final : public BucketExchange {
   absl::Status Poll() override;
   absl::Status Finish(int bucket) override { return TakeResult(bucket).status(); }
   absl::Status Receive(int bucket) override;
-  absl::Status Bring(int bucket, const Tensor& to) override {
-    return Bring(bucket, /*gathered=*/false, to);
-  }
+  absl::Status Bring(int bucket, const Tensor& to) override;
   absl::Status AddNorms() override;
   absl::Status UploadNorms() override;
   absl::Status TakeSums() override;
@@ -74,10 +72,6 @@ class GradientSync final : public BucketExchange {
   absl::StatusOr<double> TakeResult(int bucket);
 
  private:
-  enum class How : uint8_t {
-    kDirect,  // the process group sums the bucket where it is
-    kStaged,  // it sums copies
-  };
   struct Segment {
     // For errors.  With halves, also all that must be equal on all ranks in each half.
     std::string label, gather_label = {};
@@ -110,13 +104,17 @@ class GradientSync final : public BucketExchange {
         take_in_(std::move(take_in)),
         sums_(sums) {}
   bool in_halves() const { return halves_ != Halves::kNone; }
-  absl::Status AddBucket(Device& device, const SyncedBucket& of, std::byte* staged);
+  absl::Status AddBucket(Device& device, const SyncedBucket& of, std::byte* staging);
   absl::Status Submit(Bucket& bucket, int urgency);
-  // Enqueues the copy of TakeResult's result to `to`.  `gathered`: Gather preceded it.
-  absl::Status Bring(int bucket, bool gathered, const Tensor& to);
   // The exchange of a table's rows that accompanies the operation in progress, or null.
   static RowExchange* Rows(const Bucket& bucket) {
     return bucket.gathering ? nullptr : bucket.rows.get();
+  }
+  bool staged() const { return out_ != nullptr; }
+  // What an operation leaves of a segment: this rank's shard, with halves before Gather.
+  ElementRange LeftOf(const Bucket& bucket, const Segment& segment) const {
+    return in_halves() && !bucket.gathering ? bucket.own
+                                            : ElementRange{0, segment.summed.elements()};
   }
   absl::Status TakeSegment(Bucket& bucket);
 
@@ -124,7 +122,6 @@ class GradientSync final : public BucketExchange {
   ProcessGroup& communication_;
   const Halves halves_;
   const TakeIn take_in_;
-  How how_ = How::kDirect;
   std::unique_ptr<Stream> out_, back_;  // staged: device to host, host to device
   Buffer staging_;                      // pinned; empty if ranks share memory for copies
   const Tensor sums_;

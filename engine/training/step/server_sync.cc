@@ -44,7 +44,7 @@ class ServerSync::Update final : public TableUpdate {
     const int64_t number =
         (sync_.first_step_ - sync_.skipped_) * shape.shares() + applied_[rows.chunk]++;
     sync_.optimizer_.Prepare(static_cast<uint64_t>(number), scalars);
-    if (sync_.owners_gate_) scalars = sync_.owners_gate_->update();
+    if (sync_.gated_) scalars = sync_.gate_;
     scalars.learning_rate = sync_.learning_rate_(step) / shares;
     if (gated_alone) {
       RETURN_IF_ERROR(
@@ -126,8 +126,8 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(
   sync->taken_.assign(tables.size(), 0);
   RETURN_IF_ERROR(sync->server_->Prepare());
   if (gated) {
-    ASSIGN_OR_RETURN(sync->owners_gate_, ServerGate::Create(model, optimizer, owner, owners,
-                                                            communication, *sync->server_));
+    ASSIGN_OR_RETURN(sync->gated_,
+                     ServerNorms::Create(net.plan(), owner, owners, communication, *sync->server_));
   }
   return sync;
 }
@@ -143,15 +143,9 @@ ServerSync::ServerSync(const Model& model, const Optimizer& optimizer, RateOfSte
 
 ServerSync::~ServerSync() = default;
 
-void ServerSync::SetLossScale(const LossScaleState& state) {
-  skipped_ = state.skipped;
-  if (owners_gate_) owners_gate_->SetLossScale(state);
-}
-
 void ServerSync::SetGroups(const UpdateGroups& groups) {
   groups_ = groups;
   for (double& first : groups_.first_update) first *= model_.plan().options.shape.shares();
-  if (owners_gate_) owners_gate_->SetGroups(groups);
 }
 
 BucketViews ServerSync::ViewsOf(int bucket, const OwnedRows& rows, const Tensor& sent) const {
@@ -171,36 +165,43 @@ BucketViews ServerSync::ViewsOf(int bucket, const OwnedRows& rows, const Tensor&
                  {value, gradient, slot, norms_.data()});
 }
 
-absl::Status ServerSync::AddNorms() {
-  if (!owners_gate_->diverged()) {
-    const int64_t step = first_step_ + server_->clock();
-    RETURN_IF_ERROR(owners_gate_->Pass(step));
-    RETURN_IF_ERROR(MeasureParameters(step));
+// A step that has diverged is the last, and not all ranks may make another.
+absl::Status ServerSync::AddNorms() { return diverged_ ? absl::OkStatus() : gated_->AddUp(); }
+
+absl::Status ServerSync::Clock(const UpdateScalars* update, const GradientReport* report) {
+  if (gated_ == nullptr) return server_->Clock();
+  if (!diverged_) {
+    GradientReport found;
+    RETURN_IF_ERROR(compute_.Copy(&gate_, update, sizeof(gate_)));
+    RETURN_IF_ERROR(compute_.Copy(&found, report, sizeof(found)));
+    RETURN_IF_ERROR(compute_.Synchronize());
+    const bool dynamic = model_.plan().options.shape.loss_scale.dynamic();
+    diverged_ = found.bad_bucket >= 0 && !(dynamic && found.loss_scale.scale >= kLeastLossScale);
+    RETURN_IF_ERROR(MeasureParameters());
   }
-  return server_->Apply();
+  RETURN_IF_ERROR(server_->Apply());
+  return server_->Clock();
 }
 
 // Between the gate and the updates, so that all ranks know norms of parameters that shards cut.
-absl::Status ServerSync::MeasureParameters(int64_t step) {
+absl::Status ServerSync::MeasureParameters() {
   const Net& net = model_.train();
   const NetPlan& plan = net.plan();
   const RunShape& shape = model_.plan().options.shape;
   Stream& owners = host_ ? *host_stream_ : compute_;
-  UpdateScalars update = owners_gate_->update();
-  update.logs_norms = shape.LogsNorms(step + 1);
-  if (!shape.scales_by_norms && !update.logs_norms) return absl::OkStatus();
+  if (!shape.scales_by_norms && !gate_.logs_norms) return absl::OkStatus();
   auto* const scalars = reinterpret_cast<UpdateScalars*>(scalars_.data());
-  RETURN_IF_ERROR(SetUpdate(owners, update, scalars));
+  RETURN_IF_ERROR(SetUpdate(owners, gate_, scalars));
   for (int b = 0; b < static_cast<int>(updates_.size()); ++b) {
     const BucketViews views = ViewsOf(b, server_->owned(b), server_->sum(b));
-    if (update.logs_norms) RETURN_IF_ERROR(MeasureGradients(owners, scalars, views.parameters));
+    if (gate_.logs_norms) RETURN_IF_ERROR(MeasureGradients(owners, scalars, views.parameters));
     if (!shape.scales_by_norms) continue;
     RETURN_IF_ERROR(optimizer_.Measure(owners, scalars, views.parameters));
   }
   if (shape.scales_by_norms) {
     RETURN_IF_ERROR(SumOwnChanges(plan, communication_, owners, norms_.data()));
   }
-  if (!update.logs_norms) return absl::OkStatus();
+  if (!gate_.logs_norms) return absl::OkStatus();
   RETURN_IF_ERROR(owners.Synchronize());
   RETURN_IF_ERROR(compute_.Copy(LoggedSquares(plan.pieces, net.norms()),
                                 LoggedSquares(plan.pieces, norms_.data()),
@@ -215,27 +216,24 @@ absl::Status ServerSync::Start(int64_t step) {
   const ParameterSet& parameters = model_.plan().parameters;
   for (size_t b = 0; b < updates_.size(); ++b) {
     const int bucket = static_cast<int>(b);
-    const ElementRange part = UpdatedShard(net.plan(), bucket);
-    const Tensor& values = server_->owned(bucket).values;
-    for (const auto& [p, begin, at, count] : RangesIn(net.plan().order, bucket, part)) {
-      const Tensor from = Slice(net.parameter(p, parameters), begin, count);
-      RETURN_IF_ERROR(
-          compute_.Copy(Slice(values, at - part.begin, count).data, from.data, from.bytes()));
-    }
+    RETURN_IF_ERROR(net.PackParameters(compute_, parameters, bucket,
+                                       UpdatedShard(net.plan(), bucket),
+                                       server_->owned(bucket).values));
   }
-  RETURN_IF_ERROR(CopySlots(/*to_server=*/true));
+  RETURN_IF_ERROR(EachSlot([&](const Tensor& servers, const Tensor& models) {
+    return compute_.Copy(servers.data, models.data, servers.bytes());
+  }));
   begun_ = true;
   return server_->Start();
 }
 
-absl::Status ServerSync::CopySlots(bool to_server) {
+absl::Status ServerSync::EachSlot(
+    absl::FunctionRef<absl::Status(const Tensor& servers, const Tensor& models)> copy) const {
   for (size_t b = 0; b < updates_.size(); ++b) {
     const int bucket = static_cast<int>(b);
     const std::vector<Tensor>& slots = server_->owned(bucket).slots;
     for (size_t kind = 0; kind < slots.size(); ++kind) {
-      const Tensor slot = model_.train().slot(bucket, static_cast<int>(kind));
-      const Tensor &to = to_server ? slots[kind] : slot, &from = to_server ? slot : slots[kind];
-      RETURN_IF_ERROR(compute_.Copy(to.data, from.data, slots[kind].bytes()));
+      RETURN_IF_ERROR(copy(slots[kind], model_.train().slot(bucket, static_cast<int>(kind))));
     }
   }
   return absl::OkStatus();
@@ -252,7 +250,7 @@ absl::Status ServerSync::Await(int bucket) {
 
 absl::Status ServerSync::UploadNorms() {
   const Tensor sums = model_.train().sums();
-  return compute_.Copy(sums.data, owners_gate_->sums(), sums.bytes());
+  return compute_.Copy(sums.data, gated_->sums(), sums.bytes());
 }
 
 absl::Status ServerSync::Settle() {
@@ -268,13 +266,12 @@ absl::Status ServerSync::Settle() {
     std::vector<std::byte> values(all.bytes());
     RETURN_IF_ERROR(server_->Get(bucket, values.data()));
     all.data = values.data();
-    for (const auto& [p, begin, at, count] : RangesIn(order, bucket, {0, all.elements()})) {
-      const Tensor to = Slice(net.parameter(p, parameters), begin, count);
-      RETURN_IF_ERROR(compute_.Copy(to.data, Slice(all, at, count).data, to.bytes()));
-    }
+    RETURN_IF_ERROR(net.UnpackParameters(compute_, parameters, bucket, {0, all.elements()}, all));
     RETURN_IF_ERROR(compute_.Synchronize());
   }
-  RETURN_IF_ERROR(CopySlots(/*to_server=*/false));
+  RETURN_IF_ERROR(EachSlot([&](const Tensor& servers, const Tensor& models) {
+    return compute_.Copy(models.data, servers.data, servers.bytes());
+  }));
   return compute_.Synchronize();
 }
 

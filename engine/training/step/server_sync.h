@@ -16,7 +16,7 @@
 // learning rate, and hence the decay, is divided by N.
 //
 // Who clips, or skips a step:
-//   bsp         the owners, together (ServerGate); they also measure parameters
+//   bsp         all ranks, by the norms that owners measure (ServerNorms)
 //   ssp, async  each worker, before it sends; owners drop a skipped gradient (ScaleOrSpoil)
 // A step ends when all ranks' gradients are sent.
 #pragma once
@@ -27,7 +27,7 @@
 #include "distributed/parameter_server/parameter_server.h"
 #include "engine/training/step/bucket_exchange.h"
 #include "engine/training/step/bucket_views.h"
-#include "engine/training/step/server_gate.h"
+#include "engine/training/step/server_norms.h"
 
 namespace gyre {
 
@@ -49,8 +49,9 @@ class ServerSync final : public BucketExchange {
   absl::Status Await(int bucket) override;
   absl::Status AddNorms() override;
   absl::Status UploadNorms() override;
-  absl::Status Clock() override { return server_->Clock(); }
-  void SetLossScale(const LossScaleState& state) override;
+  // With a gate, lets the owners update as it says.
+  absl::Status Clock(const UpdateScalars* update, const GradientReport* report) override;
+  void SetLossScale(const LossScaleState& state) override { skipped_ = state.skipped; }
   void SetGroups(const UpdateGroups& groups) override;
   // These do nothing before Start.
   absl::Status Settle() override;
@@ -65,9 +66,10 @@ class ServerSync final : public BucketExchange {
 
   // Rows of a bucket that this rank owns, and their gradients.
   BucketViews ViewsOf(int bucket, const OwnedRows& rows, const Tensor& sent) const;
-  absl::Status MeasureParameters(int64_t step);
-  // Enqueues copies of this rank's optimizer state between the model and a server in host memory.
-  absl::Status CopySlots(bool to_server);
+  absl::Status MeasureParameters();
+  // The arrays of this rank's optimizer state: of a server in host memory, and of the model.
+  absl::Status EachSlot(
+      absl::FunctionRef<absl::Status(const Tensor& servers, const Tensor& models)> copy) const;
 
   const Model& model_;
   const Optimizer& optimizer_;
@@ -84,7 +86,9 @@ class ServerSync final : public BucketExchange {
   Buffer scalars_;
   Buffer norms_;                                  // likewise: NormsBytes
   std::vector<std::unique_ptr<Update>> updates_;  // by bucket; they read the members above
-  std::unique_ptr<ServerGate> owners_gate_;       // null: not in bsp, or not gated
+  std::unique_ptr<ServerNorms> gated_;            // null: not in bsp, or not gated
+  UpdateScalars gate_;                            // gated: the gate's result
+  bool diverged_ = false;                         // gated: the last step did
   std::unique_ptr<ParameterServer> server_;       // uses updates_
   std::vector<int> reads_, pushes_;               // by bucket
   std::vector<int64_t> taken_;                    // by bucket: number of steps that took it

@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     TrainingStep* const self = step.get();
     const auto iteration = [&](bool update) {
       return graph([self, index, update](const Between& between) {
-        return self->Enqueue(index, update, between,
+        return self->Enqueue(index, self->turn_.net(update), between,
                              EnterSteps(self->turn_.pager(update), self->stream_, between));
       });
     };
@@ -101,8 +101,7 @@ absl::StatusOr<std::vector<double>> TrainingStep::StartTimed(const Batch& batch,
   std::vector<double> at_positions(net.plan().paging->order.size());
   RETURN_IF_ERROR(Start(batch, step, learning_rate, [&](StepLane&) {
     const StepGraph::Between at_once = [](const StepGraph::Action& action) { return action(); };
-    return Enqueue(next_, /*update=*/true, at_once,
-                   TimeSteps(*turn_.pager(), stream_, at_positions));
+    return Enqueue(next_, net, at_once, TimeSteps(*turn_.pager(), stream_, at_positions));
   }));
   std::vector<double> seconds(net.plan().trace.trace.steps.size());
   for (size_t s = 0; s < seconds.size(); ++s) {
@@ -138,9 +137,9 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   }
   RETURN_IF_ERROR(upload_.Start(next_, batch, stream_));
   const Net& net = turn_.net();
-  RETURN_IF_ERROR(net.CopyCarried(stream_, batch_, /*home=*/false));
+  RETURN_IF_ERROR(net.FetchCarried(stream_, batch_));
   RETURN_IF_ERROR(enqueue(lane));
-  RETURN_IF_ERROR(net.CopyCarried(stream_, batch_, /*home=*/true));
+  RETURN_IF_ERROR(net.StoreCarried(stream_, batch_));
   batch_ = learning_rate ? 0 : batch_ + 1;
   RETURN_IF_ERROR(stream_.Record(*lane.done));
   next_ = (next_ + 1) % kMostStepsInFlight;
@@ -168,9 +167,8 @@ absl::StatusOr<Tensor> TrainingStep::Finish() {
 }
 
 // Enqueues all of an iteration that is the same each time.
-absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Between& between,
+absl::Status TrainingStep::Enqueue(int index, const Net& net, const StepGraph::Between& between,
                                    const Net::Enter& enter) {
-  const Net& net = turn_.net(update);
   const TimelineLabel label("step");
   const auto sum = [&](Stream&, absl::string_view label, Tensor statistic) {
     if (communication_.size() == 1) return absl::OkStatus();
@@ -234,7 +232,9 @@ absl::Status TrainingStep::Do(int lane, const Net& net, int step, const Instruct
       return PassGate(stream_, gate_, sums.as<double>(), static_cast<int>(sums.elements()),
                       &block->updates[lane], block);
     case InstructionKind::kClock:
-      return between([this] { return exchange_->Clock(); });
+      return between([this, update = &block->updates[lane], report = &block->gradients] {
+        return exchange_->Clock(update, report);
+      });
     case InstructionKind::kReport:
       return buffer.Download(stream_);
     default:
@@ -268,8 +268,9 @@ absl::Status TrainingStep::Update(int lane, int step, const Instruction& instruc
 absl::Status TrainingStep::Gather(int step, int bucket, const StepGraph::Between& between) {
   const Net& net = turn_.net();
   if (!model_.one_copy()) {
-    RETURN_IF_ERROR(
-        CopyValues(net, bucket, UpdatedShard(net.plan(), bucket), step, /*to_parameters=*/false));
+    const ElementRange own = UpdatedShard(net.plan(), bucket);
+    RETURN_IF_ERROR(net.PackParameters(stream_, model_.plan().parameters, bucket, own,
+                                       Slice(net.summed(bucket), own.begin, own.count()), step));
   }
   return between([this, bucket] { return exchange_->Gather(bucket); });
 }
@@ -350,19 +351,6 @@ std::function<absl::Status()> TrainingStep::HostUpdate(int lane, int step, int b
       };
 }
 
-absl::Status TrainingStep::CopyValues(const Net& net, int bucket, ElementRange range, int step,
-                                      bool to_parameters) {
-  const ParameterSet& parameters = model_.plan().parameters;
-  const Tensor values = net.summed(bucket);
-  for (const auto& [p, begin, at, count] : RangesIn(net.plan().order, bucket, range)) {
-    const Tensor value = Slice(net.parameter(p, parameters, step), begin, count);
-    const Tensor summed = Slice(values, at, count);
-    RETURN_IF_ERROR(stream_.Copy(to_parameters ? value.data : summed.data,
-                                 to_parameters ? summed.data : value.data, value.bytes()));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status TrainingStep::TakeValues(int bucket) {
   if (model_.one_copy()) return absl::OkStatus();
   const bool in_update = turn_.net().plan().trace.buckets[bucket].values >= 0;
@@ -370,9 +358,12 @@ absl::Status TrainingStep::TakeValues(int bucket) {
       in_update ? turn_.net() : turn_.net(model_.plan().options.shape.takes(/*updates=*/true));
   const int step = net.plan().trace.buckets[bucket].values;
   const ElementRange own = exchange_->updated(bucket);
-  RETURN_IF_ERROR(CopyValues(net, bucket, {0, own.begin}, step, /*to_parameters=*/true));
-  return CopyValues(net, bucket, {own.end, net.plan().order.buckets[bucket].elements}, step,
-                    /*to_parameters=*/true);
+  const Tensor values = net.summed(bucket);
+  for (const auto& [begin, end] : {ElementRange{0, own.begin}, {own.end, values.elements()}}) {
+    RETURN_IF_ERROR(net.UnpackParameters(stream_, model_.plan().parameters, bucket, {begin, end},
+                                         Slice(values, begin, end - begin), step));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status TrainingStep::NotFinite(int64_t bucket) const {

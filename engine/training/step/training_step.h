@@ -116,7 +116,7 @@ class TrainingStep {
   bool gates_alone() const { return model_.plan().options.shape.gates_alone(); }
   absl::Status Start(const Batch& batch, int64_t step, std::optional<double> learning_rate,
                      const std::function<absl::Status(StepLane&)>& enqueue);
-  absl::Status Enqueue(int lane, bool update, const StepGraph::Between& between,
+  absl::Status Enqueue(int lane, const Net& net, const StepGraph::Between& between,
                        const Net::Enter& enter);
   // Does what a step of the net's program asks of an iteration in a lane.
   absl::Status Do(int lane, const Net& net, int step, const Instruction& instruction,
@@ -128,10 +128,6 @@ class TrainingStep {
   BucketViews ViewsOf(int step, int bucket, int tile) const;
   absl::Status UpdateTile(int lane, int step, const Instruction& instruction);
   std::function<absl::Status()> HostUpdate(int lane, int step, int bucket, int tile) const;
-  // Copies a range of a bucket's values between the parameters, where they are at a step, and where
-  // its sum comes.
-  absl::Status CopyValues(const Net& net, int bucket, ElementRange range, int step,
-                          bool to_parameters);
   absl::Status TakeValues(int bucket);
   absl::Status TakeIn(int bucket, double squares);
   absl::Status NotFinite(int64_t bucket) const;

@@ -58,19 +58,6 @@ struct Gate {
   }
 };
 
-Gate GateOf(const UpdateGate& gate, const double* sums, int buckets, UpdateScalars* update,
-            StepScalars* block) {
-  return {sums,
-          buckets,
-          gate.clip_norm.has_value(),
-          gate.clip_norm.value_or(0),
-          gate.growth_interval,
-          gate.shares,
-          gate.loss_scale,
-          update,
-          block};
-}
-
 // Squares in kLanes consecutive lanes of a range.  A CPU's vectors take all lanes at once, and a
 // GPU's threads take one each.
 template <typename T, int kLanes>
@@ -164,12 +151,9 @@ absl::Status SumSquares(Stream& stream, Tensor gradient, void* scratch, double* 
 
 absl::Status PassGate(Stream& stream, const UpdateGate& gate, const double* sums, int buckets,
                       UpdateScalars* update, StepScalars* block) {
-  return ForEach(stream, 1, GateOf(gate, sums, buckets, update, block));
-}
-
-void PassGateOnHost(const UpdateGate& gate, const double* sums, int buckets, UpdateScalars* update,
-                    StepScalars* block) {
-  GateOf(gate, sums, buckets, update, block)(0);
+  return ForEach(stream, 1,
+                 Gate{sums, buckets, gate.clip_norm.has_value(), gate.clip_norm.value_or(0),
+                      gate.growth_interval, gate.shares, gate.loss_scale, update, block});
 }
 
 absl::Status SumSquaresOfRanges(Stream& stream, Tensor part, int64_t first,

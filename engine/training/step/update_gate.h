@@ -34,10 +34,6 @@ struct UpdateGate {
 absl::Status PassGate(Stream& stream, const UpdateGate& gate, const double* sums, int buckets,
                       UpdateScalars* update, StepScalars* block);
 
-// The same on the calling thread, in host memory.
-void PassGateOnHost(const UpdateGate& gate, const double* sums, int buckets, UpdateScalars* update,
-                    StepScalars* block);
-
 // squares[i] <- the sum of squares of elements pieces[i] of a bucket, in AddAll's order
 // (distributed/collectives).  `part` has the bucket's elements from `first` on, and `lanes` has
 // kSquareLanes a range.  All is device memory.  Enqueues on stream.

@@ -230,12 +230,26 @@ absl::Status Net::ClearCarried(Stream& stream) const {
   return absl::OkStatus();
 }
 
-absl::Status Net::CopyCarried(Stream& stream, int64_t batch, bool home) const {
+std::vector<Net::CarriedCopy> Net::CopiesOf(int64_t batch) const {
+  std::vector<CarriedCopy> copies;
   for (size_t k = 0; plan_.trace.homes_apart && k < plan_.spec.carried.size(); ++k) {
     const auto& [n, from, to] = plan_.spec.carried[k];
-    void *const rows = AddressOf(plan_.trace.carried[k]), *const at_home = Home(k, batch);
-    RETURN_IF_ERROR(stream.Copy(home ? at_home : rows, home ? rows : at_home,
-                                plan_.spec.nodes[n].spec.states[to].size_bytes()));
+    copies.push_back({AddressOf(plan_.trace.carried[k]), Home(k, batch),
+                      plan_.spec.nodes[n].spec.states[to].size_bytes()});
+  }
+  return copies;
+}
+
+absl::Status Net::FetchCarried(Stream& stream, int64_t batch) const {
+  for (const auto& [rows, home, bytes] : CopiesOf(batch)) {
+    RETURN_IF_ERROR(stream.Copy(rows, home, bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Net::StoreCarried(Stream& stream, int64_t batch) const {
+  for (const auto& [rows, home, bytes] : CopiesOf(batch)) {
+    RETURN_IF_ERROR(stream.Copy(home, rows, bytes));
   }
   return absl::OkStatus();
 }
@@ -289,6 +303,26 @@ Tensor Net::input(int index) const {
 
 Tensor Net::parameter(int index, const ParameterSet& set, int step) const {
   return Flat(plan_.trace.parameters[index], set.all()[index].spec.dtype, step);
+}
+
+absl::Status Net::PackParameters(Stream& stream, const ParameterSet& set, int bucket,
+                                 ElementRange range, const Tensor& packed, int step) const {
+  for (const auto& [p, begin, at, count] : RangesIn(plan_.order, bucket, range)) {
+    const Tensor value = Slice(parameter(p, set, step), begin, count);
+    RETURN_IF_ERROR(
+        stream.Copy(Slice(packed, at - range.begin, 0).data, value.data, value.bytes()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Net::UnpackParameters(Stream& stream, const ParameterSet& set, int bucket,
+                                   ElementRange range, const Tensor& packed, int step) const {
+  for (const auto& [p, begin, at, count] : RangesIn(plan_.order, bucket, range)) {
+    const Tensor value = Slice(parameter(p, set, step), begin, count);
+    RETURN_IF_ERROR(
+        stream.Copy(value.data, Slice(packed, at - range.begin, 0).data, value.bytes()));
+  }
+  return absl::OkStatus();
 }
 
 ElementRange Net::tile(int bucket, int index) const {

@@ -65,15 +65,21 @@ class Net {
   // Clears the padding of a bucket at a step, so that sums of squares find zeros there.  Does
   // nothing to one in the communication arena, whose padding stays clear unless turns share it.
   absl::Status ClearPadding(Stream& stream, int bucket, int step) const;
-  // Copies carried rows from their home before batch number `batch` of a step, from 0, and home
-  // after it.  Does nothing unless a training step has several batches.
-  absl::Status CopyCarried(Stream& stream, int64_t batch, bool home) const;
+  // Bring carried rows from their home before batch number `batch` of a step, from 0, and home
+  // after it.  Both do nothing unless a training step has several batches.
+  absl::Status FetchCarried(Stream& stream, int64_t batch) const;
+  absl::Status StoreCarried(Stream& stream, int64_t batch) const;
 
   // Tensors in the arenas.  If the plan pages, their address holds at `step` of its trace.  At
   // kHome, between iterations, it may be in a page, which is host memory.
   static constexpr int kHome = -1;
   // A parameter's storage elements, flat.
   Tensor parameter(int index, const ParameterSet& set, int step = kHome) const;
+  // Copy a range of a bucket between its parameters at a step and `packed`, which has the range.
+  absl::Status PackParameters(Stream& stream, const ParameterSet& set, int bucket,
+                              ElementRange range, const Tensor& packed, int step = kHome) const;
+  absl::Status UnpackParameters(Stream& stream, const ParameterSet& set, int bucket,
+                                ElementRange range, const Tensor& packed, int step = kHome) const;
   // The tiles of this rank's shard of a bucket, each updated in a step of its own.  A tile's range
   // counts from the shard's first element.
   int tiles(int bucket) const { return plan_.paging ? plan_.slots.tiles(bucket) : 1; }
@@ -130,6 +136,11 @@ class Net {
   absl::Status KeepTouched(Stream& stream, int position) const;
   BatchMean* batch_mean() const;
   std::byte* Home(size_t carried, int64_t batch) const;
+  struct CarriedCopy {
+    std::byte *rows, *home;
+    size_t bytes;
+  };
+  std::vector<CarriedCopy> CopiesOf(int64_t batch) const;
   absl::Status SumTerms(Stream& stream, int step) const;
   absl::Status SeedLosses(Stream& stream, int step) const;
 
