@@ -1,14 +1,11 @@
 #include "engine/training/feed/data_feed.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "engine/data/batches/split_dataset.h"
-#include "engine/data/files/atomic_file.h"
 #include "engine/data/sets/data_memory.h"
 #include "engine/runtime/check.h"
 #include "engine/training/feed/normalization_fit.h"
@@ -109,48 +106,6 @@ absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Par
     data.feed.classes = std::make_shared<const SampleClasses>(*std::move(classes));
   }
   return data;
-}
-
-std::string SampledDigestOf(const Dataset& dataset, const Feed& feed) {
-  constexpr int64_t kSamples = 64;
-  SampleMemory memory_of_samples;
-  std::string bytes = absl::StrCat(dataset.size());
-  for (const FedInput& fed : feed.inputs) {
-    const size_t index = ArrayOf(dataset, fed.name);
-    if (index == dataset.arrays().size()) continue;
-    const Shape& shape = dataset.arrays()[index].shape;
-    if (!fed.label || shape.rank() > 0) absl::StrAppend(&bytes, " ", shape.ToString());
-  }
-  for (int64_t i = 0; i < std::min(kSamples, dataset.size()); ++i) {
-    const int64_t sample = i * dataset.size() / std::min(kSamples, dataset.size());
-    std::string labels, values;
-    bool readable = true;
-    for (const FedInput& fed : feed.inputs) {
-      const size_t index = ArrayOf(dataset, fed.name);
-      // Earlier releases had none of these.
-      if (index == dataset.arrays().size() || IsClassOf(fed, dataset)) continue;
-      const DataArray& array = dataset.arrays()[index];
-      if (!array.digest.empty()) continue;
-      const absl::StatusOr<Tensor> stored = dataset.Read(sample, index, memory_of_samples, {});
-      // One that cannot be read is met again in training, if it counts.
-      readable = readable && stored.ok();
-      if (!stored.ok()) continue;
-      const DType dtype = fed.label ? DType::kI32 : DType::kF32;
-      std::vector<std::byte> memory(static_cast<size_t>(array.shape.elements()) * SizeOf(dtype));
-      const Tensor decoded{memory.data(), array.shape, dtype};
-      // Nor is what cannot be trained on told here.
-      Decoder(array.dtype, dtype, fed.normalization).Decode(*stored, {}, decoded).IgnoreError();
-      if (fed.label) {
-        const int32_t* first = decoded.as<int32_t>();
-        absl::StrAppend(&labels, absl::StrJoin(first, first + decoded.elements(), ","));
-      } else {
-        values.append(reinterpret_cast<const char*>(memory.data()), memory.size());
-      }
-    }
-    absl::StrAppend(&bytes, " ", sample, readable ? ":" : "?", labels);
-    bytes += values;
-  }
-  return Sha256(bytes).substr(0, 16);
 }
 
 int64_t SamplesAStep(const TrainerConfig& config) { return config.batch() * config.accumulate(); }

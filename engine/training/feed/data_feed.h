@@ -54,10 +54,6 @@ bool DecodesSamples(const Dataset* dataset);
 // are decoded as they are read, and else one.
 void SetWorkers(int wanted, int threads, RunData& data);
 
-// The digest in checkpoints of earlier releases, over sizes and the values of up to 64 samples
-// spread over the data set.  Later checkpoints have CheckData's.
-std::string SampledDigestOf(const Dataset& dataset, const Feed& feed);
-
 // Samples of a step, over all ranks and accumulated batches.
 int64_t SamplesAStep(const TrainerConfig& config);
 // Positions of an epoch and of a test.  There is one for each sample, but contiguous rows all have

@@ -248,7 +248,6 @@ absl::Status RunPlan::Agree(TrainingOptions& options) {
     const std::vector<std::string> of_data = LintData(trainer_, look, ClassNamesOf(data.fit));
     warnings.insert(warnings.end(), of_data.begin(), of_data.end());
     options.choices["training data"] = train;
-    options.older_choices["training data"] = SampledDigestOf(*data.train, data.feed);
     options.fit = data.fit;
     if (data.test) {
       ASSIGN_OR_RETURN(const DataLook tested, LookAt(*data.test, *nets.test.front(), "test data"));

@@ -164,9 +164,7 @@ void WarnOfChanges(const TrainerConfig& config, const TrainingOptions& options,
   std::vector<std::string> others;
   for (const auto& [name, value] : state.choices()) {
     const auto now = options.choices.find(name);
-    const auto older = options.older_choices.find(name);
-    const bool same = now == options.choices.end() || now->second == value ||
-                      (older != options.older_choices.end() && older->second == value);
+    const bool same = now == options.choices.end() || now->second == value;
     if (!same) others.push_back(DescribeChoice(name, now->second, value));
   }
   if (others.empty()) return;

@@ -18,10 +18,9 @@ struct TrainingOptions {
   std::string weights;      // "", or initial weights for ReadWeights
   std::string weights_map;  // for MatchWeights
   bool weights_partial = false;
-  std::string net_text, trainer_text;                     // as parsed, for checkpoints
-  std::string trainer_file = {};                          // its path, for checkpoints
-  std::map<std::string, std::string> choices = {};        // they change bits: threads, ranks, ...
-  std::map<std::string, std::string> older_choices = {};  // some, as in older checkpoints
+  std::string net_text, trainer_text;               // as parsed, for checkpoints
+  std::string trainer_file = {};                    // its path, for checkpoints
+  std::map<std::string, std::string> choices = {};  // they change bits: threads, ranks, ...
   PagingOptions pages = {};
   bool largest_batch = false;  // replaces the trainer's batch by FindLargestBatch's
   // CudaTuner::Tune.  Calls `prepare`, which prepares the operations of a plan, in one order on all

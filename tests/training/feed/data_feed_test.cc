@@ -357,28 +357,6 @@ TEST_F(DataFeed, ShotsInRows) {
             "or accumulate");
 }
 
-// The digest of earlier checkpoints changes with a value of any array, and with what it stands for;
-// not with augmentation.
-TEST_F(DataFeed, TheSampledDigestSeesAllArrays) {
-  const auto digest = [&](const std::string& more) {
-    const auto data = Open(kInputs, Data("reals.npy", "labels.npy", more));
-    EXPECT_TRUE(data.ok()) << data.status();
-    return SampledDigestOf(*data->train, data->feed);
-  };
-  const std::string first = digest("");
-  EXPECT_EQ(digest("augmentation { flip: true }"), first);
-  EXPECT_NE(digest("normalization { mean: 1 }"), first);
-  std::string elements(16, '\0');
-  elements[12] = 1;
-  WriteBytes(folder_ / "labels.npy", Npy("<i4", "(4,)", elements));
-  const std::string second = digest("");
-  EXPECT_NE(second, first);
-  elements = std::string(480, '\0');
-  elements[478] = 1;
-  WriteBytes(folder_ / "reals.npy", Npy("<f4", "(4, 3, 5, 2)", elements));
-  EXPECT_NE(digest(""), second);
-}
-
 // Others are warned of: sequence_check_test.
 TEST_F(DataFeed, LayersOfSequencesReadTextsOfUnequalLengthsByTheirLengths) {
   WriteBytes(folder_ / "lines", "pos\tgood film\nneg\tbad\n");

@@ -56,8 +56,7 @@ constexpr char kNet[] = R"(
   layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })";
 
 constexpr int64_t kSamples = 1000;
-// What a run reads before it begins: all, and 64 as earlier releases did.
-constexpr int64_t kReadsBefore = kSamples + 64;
+constexpr int64_t kReadsBefore = kSamples;  // what a run reads before it begins
 
 // Samples that can be read so many times.  Then images cannot be, or labels are no classes.
 class Samples : public Dataset {
