@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/training/onnx/own_forward.h"
+#include "engine/training/onnx/verify.h"
 
 namespace gyre {
 
