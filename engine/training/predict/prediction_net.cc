@@ -12,13 +12,6 @@
 namespace gyre {
 namespace {
 
-// An output of a node, before anything is removed.
-struct WantedOutput {
-  std::string name;  // of the layer, with :K
-  Prediction::OutputKind kind = Prediction::OutputKind::kValues;
-  std::string target = {};  // a net input, or ""
-};
-
 std::string NameOf(const NetGraph& graph, const NetConfig& net, const Source& source) {
   if (source.is_net_input) return net.input(source.index).name();
   const std::string& name = graph.nodes[source.index].config->name();
@@ -34,15 +27,16 @@ Prediction::OutputKind KindOf(const LayerConfig& loss) {
 }
 
 // What the losses read, each once.
-std::vector<WantedOutput> ScoresOf(const NetGraph& graph, const NetConfig& net) {
-  std::vector<WantedOutput> wanted;
+std::vector<Prediction> ScoresOf(const NetGraph& graph, const NetConfig& net) {
+  std::vector<Prediction> wanted;
   for (const Node& node : graph.nodes) {
     if (!IsLoss(*node.config) || node.inputs.front().is_net_input) continue;
     const std::string name = NameOf(graph, net, node.inputs.front());
-    if (std::ranges::find(wanted, name, &WantedOutput::name) != wanted.end()) continue;
+    if (std::ranges::find(wanted, name, &Prediction::name) != wanted.end()) continue;
     const bool aims = node.config->has_mean_squared_error() && node.inputs[1].is_net_input;
-    wanted.push_back(
-        {name, KindOf(*node.config), aims ? net.input(node.inputs[1].index).name() : ""});
+    wanted.push_back({.name = name,
+                      .target = aims ? net.input(node.inputs[1].index).name() : "",
+                      .kind = KindOf(*node.config)});
   }
   return wanted;
 }
@@ -69,10 +63,11 @@ absl::Status CheckOutput(const NetGraph& graph, const std::string& name) {
 }
 
 // The layers that some names depend on.
-std::set<std::string> NeededBy(const NetGraph& graph, const std::vector<WantedOutput>& wanted) {
+std::set<std::string> NeededBy(const NetGraph& graph, const std::vector<Prediction>& wanted) {
   std::set<std::string> needed;
-  for (const WantedOutput& output : wanted)
+  for (const Prediction& output : wanted) {
     needed.insert(output.name.substr(0, output.name.find(':')));
+  }
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
     if (!needed.contains(node->config->name())) continue;
     for (const Source& source : node->inputs) {
@@ -85,15 +80,15 @@ std::set<std::string> NeededBy(const NetGraph& graph, const std::vector<WantedOu
 // The layer whose shares `record` records.
 std::string SharesOf(const std::string& record) { return record + "-shares"; }
 
-// Appends the layers of prediction number `number`.
-Prediction Append(const WantedOutput& output, size_t number, NetConfig& net) {
-  std::string from = output.name;
-  const std::string base = absl::StrCat("predict-", number);
-  if (output.kind != Prediction::OutputKind::kValues) {
+// Appends the layers that record prediction number `number`.
+void Append(size_t number, Prediction& wanted, NetConfig& net) {
+  std::string from = wanted.name;
+  wanted.record = absl::StrCat("predict-", number);
+  if (wanted.kind != Prediction::OutputKind::kValues) {
     LayerConfig& shares = *net.add_layer();
-    shares.set_name(SharesOf(base));
+    shares.set_name(SharesOf(wanted.record));
     shares.add_input(from);
-    if (output.kind == Prediction::OutputKind::kClassShares) {
+    if (wanted.kind == Prediction::OutputKind::kClassShares) {
       shares.mutable_softmax();
     } else {
       shares.mutable_sigmoid();
@@ -101,10 +96,9 @@ Prediction Append(const WantedOutput& output, size_t number, NetConfig& net) {
     from = shares.name();
   }
   LayerConfig& record = *net.add_layer();
-  record.set_name(base);
+  record.set_name(wanted.record);
   record.add_input(from);
   record.mutable_record();
-  return {output.name, base, output.target, output.kind};
 }
 
 // What stays keeps its address, which is the key of its position.
@@ -164,18 +158,18 @@ absl::StatusOr<std::vector<Prediction>> CutToPredict(std::span<const std::string
                                                      Parsed<NetConfig>& net) {
   ASSIGN_OR_RETURN(const NetGraph graph, BuildGraph(net, LayerConfig::TEST));
   NetConfig& config = *net.message;
-  std::vector<WantedOutput> wanted;
+  std::vector<Prediction> predictions;
   for (const std::string& name : outputs) {
     RETURN_IF_ERROR(Annotate(CheckOutput(graph, name), net.source->file()));
-    wanted.push_back({name});
+    predictions.push_back({.name = name});
   }
-  if (outputs.empty()) wanted = ScoresOf(graph, config);
-  if (wanted.empty()) {
+  if (outputs.empty()) predictions = ScoresOf(graph, config);
+  if (predictions.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         net.source->file(), ": the net has no loss, so its output is unknown; name a layer"));
   }
   WriteInputs(graph, config);
-  const std::set<std::string> needed = NeededBy(graph, wanted);
+  const std::set<std::string> needed = NeededBy(graph, predictions);
   std::set<std::string> read = {kept};
   for (const Node& node : graph.nodes) {
     if (!needed.contains(node.config->name())) continue;
@@ -187,10 +181,7 @@ absl::StatusOr<std::vector<Prediction>> CutToPredict(std::span<const std::string
          [&](const LayerConfig& layer) { return !needed.contains(layer.name()); });
   Remove(*config.mutable_input(),
          [&](const InputConfig& input) { return !read.contains(input.name()); });
-  std::vector<Prediction> predictions;
-  for (const WantedOutput& output : wanted) {
-    predictions.push_back(Append(output, predictions.size(), config));
-  }
+  for (size_t p = 0; p < predictions.size(); ++p) Append(p, predictions[p], config);
   return predictions;
 }
 
@@ -214,7 +205,8 @@ void AddScores(std::vector<Prediction>& predictions, NetConfig& net) {
     if (predictions[p].kind == Prediction::OutputKind::kValues) continue;
     const auto shares =
         std::ranges::find(net.layer(), SharesOf(predictions[p].record), &LayerConfig::name);
-    predictions.push_back(Append({shares->input(0)}, predictions.size(), net));
+    Prediction& scores = predictions.emplace_back(Prediction{.name = shares->input(0)});
+    Append(predictions.size() - 1, scores, net);
   }
 }
 
@@ -228,10 +220,11 @@ absl::StatusOr<std::optional<Prediction>> AddClassShares(const std::string& labe
     if (!label.is_net_input || config.input(label.index).name() != label_input) continue;
     const InputConfig& input = config.input(label.index);
     if (input.dims_size() > (input.type() == InputConfig::LABEL ? 0 : 1)) continue;
-    const WantedOutput scores{NameOf(graph, config, node.inputs[0]),
-                              Prediction::OutputKind::kClassShares};
+    Prediction shares{.name = NameOf(graph, config, node.inputs[0]),
+                      .kind = Prediction::OutputKind::kClassShares};
     WriteInputs(graph, *net.message);
-    return Append(scores, /*number=*/0, *net.message);
+    Append(/*number=*/0, shares, *net.message);
+    return shares;
   }
   return std::nullopt;
 }

@@ -24,9 +24,9 @@ struct Prediction {
     kClassShares,  // over the last axis, which sum to 1
     kShares,       // each from 0 to 1, on its own
   };
-  std::string name;    // as it was asked for: LAYER or LAYER:K
-  std::string record;  // the layer that records it
-  std::string target;  // the net's input that it is to equal, in that input's unit, or ""
+  std::string name;         // as it was asked for: LAYER or LAYER:K
+  std::string record = {};  // the layer that records it
+  std::string target = {};  // the net's input that it is to equal, in that input's unit, or ""
   OutputKind kind = OutputKind::kValues;
   Normalization unit = {};  // of the target, undone by Unnormalize
 };
