@@ -27,7 +27,7 @@
 #include "engine/training/feed/feed_of.h"
 #include "engine/training/model/fold_batch_norm.h"
 #include "engine/training/model/weights.h"
-#include "engine/training/predict/given_data.h"
+#include "engine/training/predict/prediction_net.h"
 #include "engine/training/predict/prediction_writer.h"
 #include "engine/training/predict/stream_net.h"
 #include "engine/training/predict/trained_net.h"

@@ -1,5 +1,6 @@
 // data_check.h: reads every sample before a run begins, to find data that cannot be trained on
-// and to tell data sets apart by a digest.  Pure functions.  Any thread.
+// and to tell data sets apart by a digest, and checks tokens and padding against the layers.  Pure
+// functions.  Any thread.
 #pragma once
 
 #include <cstdint>
@@ -41,5 +42,16 @@ struct DataLook {
 //   a weight or a share       that is below 0, likewise
 absl::StatusOr<DataLook> CheckData(const Dataset& dataset, const NetPlan& net,
                                    const std::string& what);
+
+// Of a data set with a vocabulary, or a table: reads the arrays of integers.  `field` is "train" or
+// "test", as in the trainer's data.
+// Errors: InvalidArgument for an embedding with fewer rows than its tokens need.
+absl::Status CheckTokens(const Parsed<NetConfig>& net, const NetSpec& spec, const Dataset& dataset,
+                         const char* field);
+
+// Text for people, one for each layer that first reads padding like the rest of a sample.  It
+// begins with the layer's position in the net's file.
+std::vector<std::string> PaddingWarnings(const Parsed<NetConfig>& net, const NetSpec& spec,
+                                         const Dataset& dataset, const char* field);
 
 }  // namespace gyre

@@ -1,10 +1,9 @@
-#include "engine/training/feed/sequence_check.h"
-
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
 #include "engine/data/sets/series.h"
-#include "engine/training/feed/data_feed.h"
+#include "engine/training/feed/data_check.h"
+#include "engine/training/feed/feed_of.h"
 
 namespace gyre {
 namespace {

@@ -1,5 +1,3 @@
-#include "engine/training/predict/given_data.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "engine/data/files/atomic_file.h"
 #include "engine/data/sets/picture_index.h"
 #include "engine/runtime/check.h"
+#include "engine/training/predict/prediction_net.h"
 
 namespace gyre {
 namespace {

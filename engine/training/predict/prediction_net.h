@@ -1,6 +1,6 @@
 // prediction_net.h: the part of a net that computes what is asked for, without labels and losses,
-// and of a run's data what feeds it.
-// Pure functions.
+// and the data that feed it, of a run or of files named by hand.  Pure functions, but for a list
+// that is written.
 #pragma once
 
 #include <cstdint>
@@ -55,5 +55,16 @@ void AddScores(std::vector<Prediction>& predictions, NetConfig& net);
 // Errors: those of BuildGraph.
 absl::StatusOr<std::optional<Prediction>> AddClassShares(const std::string& label_input,
                                                          Parsed<NetConfig>& net);
+
+// Makes data.test of `trainer` the files in `paths`, of one kind, by their endings:
+//   pictures, or folders of them       for an input [height, width, 1, 3 or 4]
+//   .csv                               where the run read a table
+//   .tsv                               where the run read reviews: lines TEXT or LABEL TAB TEXT
+//   .npz, by the names of inputs       or a .npy, for a net of one input
+// They are read as the run read its training data.  `net` is CutToPredict's.  `folder` is for a
+// list, which is written, and must outlive the data.
+// Errors: InvalidArgument for no path, a path of another kind, or one that is not there.
+absl::Status TakeAsTestData(std::span<const std::string> paths, const std::string& folder,
+                            const NetConfig& net, TrainerConfig& trainer);
 
 }  // namespace gyre

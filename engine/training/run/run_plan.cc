@@ -12,7 +12,6 @@
 #include "engine/runtime/count_text.h"
 #include "engine/runtime/wrapped_text.h"
 #include "engine/training/feed/data_check.h"
-#include "engine/training/feed/sequence_check.h"
 #include "engine/training/metrics/record_metrics.h"
 #include "engine/training/plan/plan_report.h"
 #include "engine/training/plan/planning.h"

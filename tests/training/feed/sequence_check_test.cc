@@ -1,5 +1,5 @@
 // What data hold against what layers take, told as a run is planned and as it starts.
-#include "engine/training/feed/sequence_check.h"
+#include "engine/training/feed/data_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
