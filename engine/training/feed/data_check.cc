@@ -31,26 +31,18 @@ std::optional<int32_t> IgnoredBy(const LayerConfig& layer) {
   return config.GetReflection()->GetInt32(config, field);
 }
 
-// What a layer takes of an input, which reaches it as it is.
-struct LabelRange {
-  std::string who, state;
-  int64_t largest;
-  std::optional<int32_t> ignored;
-
-  bool Takes(int32_t value) const { return (value >= 0 && value <= largest) || value == ignored; }
-};
-
-std::vector<LabelRange> RangesOf(const NetSpec& net, int input) {
-  std::vector<LabelRange> ranges;
+std::vector<LabelTaker> TakersOf(const NetSpec& net, int input) {
+  std::vector<LabelTaker> takers;
   for (const NetNode& node : net.nodes) {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const StateSpec& state = node.spec.states[i];
       if (net.InputViewedBy(node.inputs[i]) != input || state.largest < 0) continue;
-      ranges.push_back({absl::StrFormat("%s: layer \"%s\"", node.where, node.config->name()),
-                        state.name, state.largest, IgnoredBy(*node.config)});
+      takers.push_back({net.values[static_cast<size_t>(input)].name,
+                        absl::StrFormat("%s: layer \"%s\"", node.where, node.config->name()),
+                        state.largest, state.name, IgnoredBy(*node.config)});
     }
   }
-  return ranges;
+  return takers;
 }
 
 // A layer that takes no number below 0 of the input, such as a weight.  Empty: none.
@@ -67,8 +59,8 @@ std::string NotBelowZero(const NetSpec& net, int input) {
 }
 
 // Of an input whose reals are made of classes.
-std::vector<LabelRange> RangeOfClasses(const FedInput& fed) {
-  return {{absl::StrFormat("input \"%s\"", fed.name), "classes", fed.classes - 1, {}}};
+std::vector<LabelTaker> TakerOfClasses(const FedInput& fed) {
+  return {{fed.name, absl::StrFormat("input \"%s\"", fed.name), fed.classes - 1, "classes"}};
 }
 
 // First samples of an array that is not read as a whole.
@@ -96,7 +88,7 @@ class CheckedInput {
         index_(ArrayOf(dataset, fed_.name)),
         array_(dataset.arrays()[index_]),
         is_label_(fed_.label || IsClassOf(fed_, dataset)),
-        ranges_(is_label_ && !fed_.label ? RangeOfClasses(fed_) : RangesOf(net.spec, input)),
+        takers_(is_label_ && !fed_.label ? TakerOfClasses(fed_) : TakersOf(net.spec, input)),
         not_below_zero_(is_label_ ? "" : NotBelowZero(net.spec, input)),
         dtype_(is_label_ ? DType::kI32 : AccumulateDType(net.spec.shape.compute)),
         decoder_(array_.dtype, dtype_, fed_.normalization),
@@ -104,7 +96,7 @@ class CheckedInput {
         finds_large_(!is_label_ && IsComputedWith(net.spec, input)),
         keeps_faulty_(net.feed.max_bad_samples > 0),
         // Each value of a byte is finite (FeedOf).
-        skips_(is_label_ ? ranges_.empty()
+        skips_(is_label_ ? takers_.empty()
                          : array_.dtype == DType::kU8 && not_below_zero_.empty() &&
                                !(finds_large_ && HasLargePixels(fed_.normalization))) {}
 
@@ -144,8 +136,8 @@ class CheckedInput {
          std::span(decoded.as<int32_t>(), static_cast<size_t>(decoded.elements()))) {
       largest_ = std::max(largest_, value);
       const auto refuses = std::ranges::find_if_not(
-          ranges_, [value](const LabelRange& range) { return range.Takes(value); });
-      if (refuses == ranges_.end() || bad_) continue;
+          takers_, [value](const LabelTaker& taker) { return taker.Takes(value); });
+      if (refuses == takers_.end() || bad_) continue;
       bad_ = absl::StrFormat("%s: %s: sample %d (the first is 0): %s takes %s from 0 to %d, got %d",
                              what_, array_.file, dataset_.NumberInFile(sample), refuses->who,
                              refuses->state, refuses->largest, value);
@@ -157,9 +149,7 @@ class CheckedInput {
   // Once all samples have been looked at.  Errors: the first label that some layer does not take.
   absl::Status Tell(DataLook& look) const {
     if (large_) look.large.push_back(*large_);
-    for (const LabelRange& range : ranges_) {
-      look.takers.push_back({fed_.name, range.who, range.largest});
-    }
+    look.takers.insert(look.takers.end(), takers_.begin(), takers_.end());
     if (!bad_) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         *bad_, largest_ > bad_value_ ? absl::StrCat(", and up to ", largest_, " in others") : "",
@@ -219,7 +209,7 @@ class CheckedInput {
   const size_t index_;
   const DataArray& array_;
   const bool is_label_;  // integers.  Else reals
-  const std::vector<LabelRange> ranges_;
+  const std::vector<LabelTaker> takers_;
   const std::string not_below_zero_;  // who says so
   const DType dtype_;
   const Decoder decoder_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,14 @@ struct LargeValue {
   double stored = 0, normalized = 0;  // a stored byte is byte / 255
 };
 
-// What takes an input's labels, from 0 to `largest`.
+// What takes an input's labels, which reach it as they are: those from 0 to `largest`.
 struct LabelTaker {
   std::string input, who;
   int64_t largest = 0;
+  std::string state = {};               // what they are to it
+  std::optional<int32_t> ignored = {};  // taken, too
+
+  bool Takes(int32_t value) const { return (value >= 0 && value <= largest) || value == ignored; }
 };
 
 struct DataLook {
