@@ -204,15 +204,14 @@ std::pair<GraphWriter::Values, GraphWriter::Values> GraphWriter::Scan(const Valu
                                                                       const Body& body) {
   onnx::GraphProto inner;
   inner.set_name(NewName(absl::StrCat(layer_, "/step")));
+  const auto declare = [](const std::string& name, onnx::ValueInfoProto& value) {
+    value.set_name(name);
+    value.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT);
+  };
   const auto inputs = [&](size_t count, const char* kind) {
     Values values;
     for (size_t i = 0; i < count; ++i) {
-      values.push_back(NewName(absl::StrCat(layer_, "/", kind)));
-      inner.add_input()->set_name(values.back());
-      inner.mutable_input(inner.input_size() - 1)
-          ->mutable_type()
-          ->mutable_tensor_type()
-          ->set_elem_type(onnx::TensorProto::FLOAT);
+      declare(values.emplace_back(NewName(absl::StrCat(layer_, "/", kind))), *inner.add_input());
     }
     return values;
   };
@@ -224,9 +223,7 @@ std::pair<GraphWriter::Values, GraphWriter::Values> GraphWriter::Scan(const Valu
   for (Values* values : {&after, &stacked}) {
     for (std::string& value : *values) {
       value = Node("Identity", {value});
-      onnx::ValueInfoProto& output = *inner.add_output();
-      output.set_name(value);
-      output.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT);
+      declare(value, *inner.add_output());
     }
   }
   to_ = outer;

@@ -1,7 +1,5 @@
 #include "engine/training/onnx/onnx_model.h"
 
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -369,21 +367,7 @@ absl::Status WriteOnnx(const std::string& path, const onnx::ModelProto& model) {
     return absl::ResourceExhaustedError(absl::StrCat(
         path, ": an ONNX file holds less than 2 GiB, and this net needs ", bytes, " bytes"));
   }
-  return WriteFileAtomically(path, [&](const FileSink& sink) -> absl::Status {
-    struct ToSink : google::protobuf::io::CopyingOutputStream {
-      explicit ToSink(const FileSink& to) : sink(to) {}
-      bool Write(const void* buffer, int size) override {
-        status = sink({static_cast<const char*>(buffer), static_cast<size_t>(size)});
-        return status.ok();
-      }
-      const FileSink& sink;
-      absl::Status status;
-    } to(sink);
-    google::protobuf::io::CopyingOutputStreamAdaptor stream(&to);
-    const bool done = model.SerializeToZeroCopyStream(&stream) && stream.Flush();
-    RETURN_IF_ERROR(to.status);
-    return done ? absl::OkStatus() : absl::InternalError(path + ": could not be serialized");
-  });
+  return WriteFileAtomically(path, model.SerializeAsString());
 }
 
 }  // namespace gyre
