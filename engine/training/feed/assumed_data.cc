@@ -50,31 +50,27 @@ class AssumedDataset : public Dataset {
   std::vector<std::byte> zeros_;
 };
 
-bool AreBytes(const DatasetConfig& source) {
-  return source.has_idx() || source.has_images() || source.has_records();
-}
-
 }  // namespace
 
 absl::StatusOr<RunData> AssumeData(const Parsed<TrainerConfig>& trainer,
                                    const Parsed<NetConfig>& net) {
   const TrainerConfig& config = *trainer.message;
-  std::set<std::string> pictures, pictures_of_test;
-  for (const DataConfig& source : SourcesOf(config.data())) {
-    const DatasetConfig& train = source.train();
-    if (AreBytes(train)) pictures.insert(source.image_input());
-    const DatasetConfig& test = source.has_test() ? source.test() : train;
-    if (AreBytes(test)) pictures_of_test.insert(source.image_input());
-  }
+  const auto assume = [&](bool test, int64_t size) {
+    std::set<std::string> pictures;
+    for (const DataConfig& source : SourcesOf(config.data())) {
+      const DatasetConfig& set = test && source.has_test() ? source.test() : source.train();
+      const bool bytes = set.has_idx() || set.has_images() || set.has_records();
+      if (bytes) pictures.insert(source.image_input());
+    }
+    return std::make_shared<AssumedDataset>(*net.message, config.data(), pictures, size);
+  };
   RunData data;
   data.assumed = true;
-  data.train = std::make_unique<AssumedDataset>(
-      *net.message, config.data(), pictures,
-      std::min(SamplesAStep(config), kMostSamplesAStep) * kStepsOfData);
+  data.train =
+      assume(/*test=*/false, std::min(SamplesAStep(config), kMostSamplesAStep) * kStepsOfData);
   if (config.data().has_test() || config.data().has_split()) {
-    data.test = std::make_unique<AssumedDataset>(
-        *net.message, config.data(), pictures_of_test,
-        config.has_test_batch() ? config.test_batch() : config.batch());
+    data.test =
+        assume(/*test=*/true, config.has_test_batch() ? config.test_batch() : config.batch());
   }
   ASSIGN_OR_RETURN(data.feed, FeedOf(net, trainer, data.train.get(), data.test.get()));
   return data;

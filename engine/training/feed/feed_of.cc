@@ -72,8 +72,8 @@ class FeedMaker : public FeedDraft {
       const bool bytes = stored && !fed.label && !fed.weight && !IsClassOf(fed, dataset);
       if (bytes && !matched_) fed.pixel_values = PixelValues(fed.normalization);
       if (!bytes) fed.pixel_values.clear();
+      of_classes_ |= IsClassOf(fed, dataset);
     }
-    for (const FedInput& fed : feed.inputs) of_classes_ |= IsClassOf(fed, dataset);
     matched_ = true;
     for (const ArrayConfig& array : config.arrays().array()) {
       RETURN_IF_ERROR(Find(array.input(), array, "input", absl::StrCat("data.", field)).status());
@@ -101,12 +101,6 @@ class FeedMaker : public FeedDraft {
           net.source->Where(layer), layer.name(), field, kLength, kLength));
     }
     return absl::OkStatus();
-  }
-
-  // What says which input is meant says one that there is.
-  absl::Status CheckNames() {
-    if (!data.has_image_input()) return absl::OkStatus();
-    return Find(data.image_input(), data, "image_input", "data.image_input").status();
   }
 
   // Once all data sets are matched.  `normalization` is that of FeedOf.
@@ -206,14 +200,9 @@ class FeedMaker : public FeedDraft {
         label ? "integers" : "bytes and reals", array.file, std::string(DTypeName(array.dtype))));
   }
 
-  int64_t Channels(const FedInput& fed) const {
-    const auto& dims = Dims(fed);
-    return dims.empty() ? 1 : dims[dims.size() - 1];
-  }
-
   absl::StatusOr<Normalization> OfSamples(const NormalizationConfig& config,
                                           const std::string& text, const FedInput& fed) const {
-    const int64_t channels = Channels(fed);
+    const int64_t channels = ChannelsOf(Dims(fed));
     if (text.empty()) {
       const auto values = static_cast<size_t>(channels);
       return Normalization{std::vector<double>(values, 0), std::vector<double>(values, 1)};
@@ -225,7 +214,7 @@ class FeedMaker : public FeedDraft {
 
   absl::Status CheckValues(const NormalizationConfig& config, const char* field, int values,
                            const FedInput& fed) const {
-    const int64_t channels = Channels(fed);
+    const int64_t channels = ChannelsOf(Dims(fed));
     if (values <= 1 || values == channels) return absl::OkStatus();
     return Error(config, field, "data.normalization.%s of input \"%s\": expected 1 value%s, got %d",
                  field, fed.name,
@@ -248,6 +237,12 @@ size_t ArrayOf(const Dataset& dataset, const std::string& input) {
   return static_cast<size_t>(std::ranges::find(arrays, input, &DataArray::input) - arrays.begin());
 }
 
+bool IsPicture(const InputConfig& input) {
+  if (input.type() == InputConfig::LABEL || input.dims_size() != 3) return false;
+  const int64_t channels = input.dims(2);
+  return channels == 1 || channels == 3 || channels == 4;
+}
+
 bool IsPadded(const Dataset& dataset) {
   return std::ranges::any_of(dataset.arrays(), [&](const DataArray& array) {
     return array.shape.rank() > 0 &&
@@ -267,7 +262,10 @@ absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const Parsed<TrainerCo
   if (test != nullptr) {
     RETURN_IF_ERROR(maker.Match(*test, data.has_split() ? data.train() : data.test(), "test"));
   }
-  RETURN_IF_ERROR(maker.CheckNames());
+  if (data.has_image_input()) {
+    RETURN_IF_ERROR(
+        maker.Find(data.image_input(), data, "image_input", "data.image_input").status());
+  }
   RETURN_IF_ERROR(maker.Normalize(normalization));
   RETURN_IF_ERROR(AugmentFeed(maker));
   RETURN_IF_ERROR(maker.Weigh());

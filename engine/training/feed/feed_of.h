@@ -32,6 +32,8 @@ Feed FeedOn(DeviceKind device, Feed feed);
 bool IsClassOf(const FedInput& fed, const Dataset& dataset);
 // The index of the array that feeds a net's input, or the number of arrays.
 size_t ArrayOf(const Dataset& dataset, const std::string& input);
+// Whether its samples are pictures: reals [height, width, 1, 3 or 4].
+bool IsPicture(const InputConfig& input);
 // Whether some samples are padded to the length of others.
 bool IsPadded(const Dataset& dataset);
 

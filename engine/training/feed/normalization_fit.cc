@@ -30,8 +30,8 @@ std::string List(const std::vector<T>& values) {
 
 }  // namespace
 
-int64_t ChannelsOf(const InputConfig& input) {
-  return input.dims().empty() ? 1 : *input.dims().rbegin();
+int64_t ChannelsOf(const google::protobuf::RepeatedField<int64_t>& dims) {
+  return dims.empty() ? 1 : *dims.rbegin();
 }
 
 const std::string& InputOf(const NormalizationConfig& config, const DataConfig& data) {
@@ -125,7 +125,7 @@ absl::StatusOr<Normalization> NormalizationOf(const DataConfig& data, const Fit&
     const auto of = std::ranges::find(net.input(), input, &InputConfig::name);
     GYRE_CHECK(of != net.input().end());
     const auto text = fit.find(kNormalizationFile);
-    return ParseNormalization(text == fit.end() ? "" : text->second, input, ChannelsOf(*of));
+    return ParseNormalization(text == fit.end() ? "" : text->second, input, ChannelsOf(of->dims()));
   }
   return Normalization{};
 }

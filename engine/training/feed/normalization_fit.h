@@ -26,7 +26,7 @@ inline constexpr char kOtherNormalization[] =
     "normalization { auto: true }";
 
 // The extent of an input's last axis, or 1.
-int64_t ChannelsOf(const InputConfig& input);
+int64_t ChannelsOf(const google::protobuf::RepeatedField<int64_t>& dims);
 // The net input that a setting is of.
 const std::string& InputOf(const NormalizationConfig& config, const DataConfig& data);
 // Whether some setting is auto.

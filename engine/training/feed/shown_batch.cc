@@ -23,10 +23,6 @@ constexpr int64_t kMostPictures = 256, kMostBytes = int64_t{256} << 20;
 
 using Rgb = std::array<uint8_t, 3>;
 
-bool IsPicture(const FedInput& fed, const Shape& sample) {
-  return !fed.label && sample.rank() == 3 && (sample[2] == 1 || sample[2] == 3 || sample[2] == 4);
-}
-
 // A sample of a batch, whose shape is the array's without its first axis.
 std::vector<double> ValuesOf(const Tensor& array, int64_t sample) {
   const int64_t count = array.elements() / array.shape[0];
@@ -88,32 +84,29 @@ struct ShownInputs {
 };
 
 absl::StatusOr<ShownInputs> FindInputs(const Parsed<TrainerConfig>& trainer,
-                                       const Parsed<NetConfig>& net,
-                                       const std::vector<FedInput>& inputs) {
-  std::vector<Shape> shapes;  // of samples
-  for (const InputConfig& input : net.message->input()) {
-    shapes.emplace_back(std::vector<int64_t>(input.dims().begin(), input.dims().end()));
-  }
-  size_t picture = 0;
-  while (picture < inputs.size() && !IsPicture(inputs[picture], shapes[picture])) ++picture;
-  if (picture == inputs.size()) {
-    std::vector<std::string> texts;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      texts.push_back(absl::StrCat("\"", inputs[i].name, "\" ", shapes[i].ToString()));
-    }
+                                       const Parsed<NetConfig>& net) {
+  const auto& inputs = net.message->input();
+  const auto shape_of = [](const InputConfig& input) {
+    return Shape(std::vector<int64_t>(input.dims().begin(), input.dims().end()));
+  };
+  const auto picture = std::ranges::find_if(inputs, IsPicture);
+  if (picture == inputs.end()) {
+    const auto describe = [&](std::string* text, const InputConfig& input) {
+      absl::StrAppend(text, "\"", input.name(), "\" ", shape_of(input).ToString());
+    };
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: expected an input of dims [height, width, 1, 3 or 4] to show as pictures, got %s",
-        net.source->file(), absl::StrJoin(texts, ", ")));
+        net.source->file(), absl::StrJoin(inputs, ", ", describe)));
   }
   const auto label =
-      std::ranges::find(inputs, trainer.message->data().label_input(), &FedInput::name);
-  ShownInputs shown{.sample = shapes[picture],
-                    .picture = picture,
+      std::ranges::find(inputs, trainer.message->data().label_input(), &InputConfig::name);
+  ShownInputs shown{.sample = shape_of(*picture),
+                    .picture = static_cast<size_t>(picture - inputs.begin()),
                     .label = static_cast<size_t>(label - inputs.begin())};
   if (label == inputs.end()) return shown;
-  const Shape &pixels = shown.sample, &mask = shapes[shown.label];
-  shown.mask = label->label && mask.rank() >= 2 && mask[0] == pixels[0] && mask[1] == pixels[1] &&
-               mask.elements() == pixels[0] * pixels[1];
+  const Shape &pixels = shown.sample, mask = shape_of(*label);
+  shown.mask = label->type() == InputConfig::LABEL && mask.rank() >= 2 && mask[0] == pixels[0] &&
+               mask[1] == pixels[1] && mask.elements() == pixels[0] * pixels[1];
   return shown;
 }
 
@@ -144,7 +137,7 @@ std::string CaptionOf(const std::vector<double>& label, bool integers,
 absl::StatusOr<ShownBatch> ShowBatch(const Parsed<TrainerConfig>& trainer,
                                      const Parsed<NetConfig>& net, const RunData& data,
                                      Device& device) {
-  ASSIGN_OR_RETURN(const ShownInputs shown, FindInputs(trainer, net, data.feed.inputs));
+  ASSIGN_OR_RETURN(const ShownInputs shown, FindInputs(trainer, net));
   RunShape shape = ShapeOf(*trainer.message, *net.message, /*rank=*/0, /*ranks=*/1);
   shape.server.reset();  // this one rank works
   ASSIGN_OR_RETURN(const auto loader, NewLoader(*data.train, /*train=*/true, shape, data.feed,

@@ -9,6 +9,7 @@
 #include "engine/data/files/atomic_file.h"
 #include "engine/data/sets/picture_index.h"
 #include "engine/runtime/check.h"
+#include "engine/training/feed/feed_of.h"
 #include "engine/training/predict/prediction_net.h"
 
 namespace gyre {
@@ -25,12 +26,6 @@ std::string KindOf(const std::string& path) {
   if (fs::is_directory(path) || IsPictureName(path)) return "a picture or a folder of them";
   const std::string ending = EndingOf(path);
   return ending.empty() ? "a file without an ending" : absl::StrCat("a file that ends in ", ending);
-}
-
-bool IsPicture(const InputConfig& input) {
-  if (input.type() == InputConfig::LABEL || input.dims_size() != 3) return false;
-  const int64_t channels = input.dims(2);
-  return channels == 1 || channels == 3 || channels == 4;
 }
 
 // What the run's net takes, for people.
