@@ -12,6 +12,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/data/files/atomic_file.h"
+#include "engine/data/files/file_reader.h"
+#include "engine/data/sets/data_memory.h"
 #include "engine/data/sets/picture_index.h"
 #include "engine/data/sets/picture_input.h"
 #include "engine/data/sets/series.h"
@@ -25,6 +27,34 @@ namespace fs = std::filesystem;
 // The text of a fit.  Labels beside others have one of their own.
 std::string ClassesFile(const SeriesSource& source) {
   return source.beside ? absl::StrCat("classes_", source.data.label_input(), ".txt") : kClassesFile;
+}
+
+absl::StatusOr<std::string_view> ReadFile(const std::string& path, SampleMemory& memory) {
+  ASSIGN_OR_RETURN(FileReader reader, FileReader::Open(path));
+  RETURN_IF_ERROR(CheckFitsMemory(path, reader.size()));
+  std::byte* const bytes = memory.file.Grow(reader.size());
+  RETURN_IF_ERROR(reader.ReadAll(bytes, reader.size()));
+  return std::string_view(reinterpret_cast<const char*>(bytes), reader.size());
+}
+
+// What is to be kept of a file: the finished input, or all pixels if a draw says which of them it
+// has.  Null if it does not fit, or cannot be read: where only a window is wanted, the rest may be
+// damaged.
+std::unique_ptr<KeptPicture> DecodeKept(std::string_view file, const PictureInput& input,
+                                        const KeptPictures& kept, SampleMemory& memory) {
+  const int channels = input.format.channels;
+  if (!input.fit.random.has_value()) {
+    auto picture = kept.New(input.fit.height, input.fit.width, channels);
+    if (picture == nullptr) return nullptr;
+    return FillInput(file, input, {}, memory, picture->data()).ok() ? std::move(picture) : nullptr;
+  }
+  const auto header = ReadPictureHeader(file, input.most_pixels);
+  if (!header.ok()) return nullptr;
+  auto picture = kept.New(header->height, header->width, channels);
+  if (picture == nullptr) return nullptr;
+  const Window all{.height = header->height, .width = header->width};
+  const absl::Status decoded = DecodePicture(file, *header, all, input.format, picture->data());
+  return decoded.ok() ? std::move(picture) : nullptr;
 }
 
 class ImageDataset : public Dataset {
@@ -67,7 +97,7 @@ class ImageDataset : public Dataset {
   absl::StatusOr<std::string_view> ReadStored(int64_t index, size_t array,
                                               SampleMemory& memory) const override {
     GYRE_CHECK(arrays_[array].stored != StoredAs::kValues);
-    return ReadPictureFile(PathOf(index, array), memory);
+    return ReadFile(PathOf(index, array), memory);
   }
 
   absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory& memory,
@@ -79,16 +109,7 @@ class ImageDataset : public Dataset {
     Tensor sample{nullptr, arrays_[array].shape, arrays_[array].dtype};
     sample.data = memory.For(array, sample.bytes());
     if (arrays_[array].stored != StoredAs::kValues) {
-      const bool is_mask = arrays_[array].stored == StoredAs::kMask;
-      const auto file = [&] {
-        return is_mask ? ReadMask(index, memory) : ReadPictureFile(PathOf(index, array), memory);
-      };
-      ASSIGN_OR_RETURN(
-          const uint8_t* const pixels,
-          FillOrFind(PathOf(index, array), file, kept_.empty() ? nullptr : kept_[array].get(),
-                     index, is_mask ? MaskInputOf(input_) : input_, draw, memory,
-                     sample.as<uint8_t>()));
-      sample.data = const_cast<uint8_t*>(pixels);
+      RETURN_IF_ERROR(ReadPicture(index, array, draw, memory, sample));
       return sample;
     }
     const int64_t count = sample.elements();
@@ -108,17 +129,37 @@ class ImageDataset : public Dataset {
     return (fs::path(index_.folder) / index_.masks[index]).string();
   }
 
+  // Fills the sample, or makes it what is kept of it.  What fits is kept.
+  absl::Status ReadPicture(int64_t index, size_t array, const std::optional<SampleDraw>& draw,
+                           SampleMemory& memory, Tensor& sample) const {
+    const bool is_mask = arrays_[array].stored == StoredAs::kMask;
+    const PictureInput input = is_mask ? MaskInputOf(input_) : input_;
+    const auto fill = [&](const auto& picture) {
+      return Annotate(FillInput(picture, input, draw, memory, sample.as<uint8_t>()),
+                      PathOf(index, array));
+    };
+    KeptPictures* const kept = kept_.empty() ? nullptr : kept_[array].get();
+    const KeptPicture* picture = kept == nullptr ? nullptr : kept->Find(index);
+    if (picture == nullptr) {
+      ASSIGN_OR_RETURN(const std::string_view file,
+                       is_mask ? ReadMask(index, memory) : ReadFile(PathOf(index, array), memory));
+      auto decoded = kept == nullptr ? nullptr : DecodeKept(file, input, *kept, memory);
+      if (decoded == nullptr) return fill(file);
+      picture = &kept->Keep(index, std::move(decoded));
+    }
+    if (input.fit.random.has_value()) return fill(picture->pixels());
+    sample.data = const_cast<uint8_t*>(picture->pixels().data);
+    return absl::OkStatus();
+  }
+
   // The file of a mask, which is as large as its picture.
   absl::StatusOr<std::string_view> ReadMask(int64_t index, SampleMemory& memory) const {
     PictureHeader headers[2];
     std::string_view file;
     for (const size_t array : {0, 1}) {
-      ASSIGN_OR_RETURN(file, ReadPictureFile(PathOf(index, array), memory));
-      auto header = ReadPictureHeader(file, input_.most_pixels);
-      if (!header.ok()) {
-        return absl::Status(header.status().code(),
-                            absl::StrCat(PathOf(index, array), ": ", header.status().message()));
-      }
+      ASSIGN_OR_RETURN(file, ReadFile(PathOf(index, array), memory));
+      const auto header = ReadPictureHeader(file, input_.most_pixels);
+      if (!header.ok()) return Annotate(header.status(), PathOf(index, array));
       headers[array] = *header;
     }
     const auto& [picture, mask] = headers;

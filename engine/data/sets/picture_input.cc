@@ -3,14 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <memory>
 #include <new>
-#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "engine/data/files/file_reader.h"
 #include "engine/data/pictures/color.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/machine.h"
@@ -50,30 +46,6 @@ void Place(const uint8_t* pixels, const PictureInput& input, const Geometry& geo
     std::memcpy(to + static_cast<size_t>(down * width + right) * channels,
                 resized + static_cast<size_t>(y) * row, row);
   }
-}
-
-// What is to be kept of a file.  Null if it does not fit, or cannot be read: where only a window is
-// wanted, the rest may be damaged.
-std::unique_ptr<KeptPicture> DecodeKept(std::string_view file, const PictureInput& input,
-                                        const KeptPictures& kept, SampleMemory& memory) {
-  const int channels = input.format.channels;
-  if (!input.fit.random.has_value()) {
-    auto picture = kept.New(input.fit.height, input.fit.width, channels);
-    if (picture == nullptr) return nullptr;
-    return FillInput(file, input, {}, memory, picture->data()).ok() ? std::move(picture) : nullptr;
-  }
-  const auto header = ReadPictureHeader(file, input.most_pixels);
-  if (!header.ok()) return nullptr;
-  auto picture = kept.New(header->height, header->width, channels);
-  if (picture == nullptr) return nullptr;
-  const Window all{.height = header->height, .width = header->width};
-  const absl::Status decoded = DecodePicture(file, *header, all, input.format, picture->data());
-  return decoded.ok() ? std::move(picture) : nullptr;
-}
-
-absl::Status Named(const std::string& name, const absl::Status& status) {
-  return status.ok() ? status
-                     : absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
 }
 
 }  // namespace
@@ -118,14 +90,6 @@ PictureInput MaskInputOf(PictureInput picture) {
   return picture;
 }
 
-absl::StatusOr<std::string_view> ReadPictureFile(const std::string& path, SampleMemory& memory) {
-  ASSIGN_OR_RETURN(FileReader reader, FileReader::Open(path));
-  RETURN_IF_ERROR(CheckFitsMemory(path, reader.size()));
-  std::byte* const bytes = memory.file.Grow(reader.size());
-  RETURN_IF_ERROR(reader.ReadAll(bytes, reader.size()));
-  return std::string_view(reinterpret_cast<const char*>(bytes), reader.size());
-}
-
 absl::Status FillInput(std::string_view file, const PictureInput& input,
                        const std::optional<SampleDraw>& draw, SampleMemory& memory, uint8_t* to) {
   ASSIGN_OR_RETURN(const PictureHeader header, ReadPictureHeader(file, input.most_pixels));
@@ -168,25 +132,6 @@ absl::Status FillInput(const Pixels& picture, const PictureInput& input,
   }
   Place(pixels, input, geometry, memory, to);
   return absl::OkStatus();
-}
-
-absl::StatusOr<const uint8_t*> FillOrFind(
-    const std::string& name, absl::FunctionRef<absl::StatusOr<std::string_view>()> file,
-    KeptPictures* kept, int64_t sample, const PictureInput& input,
-    const std::optional<SampleDraw>& draw, SampleMemory& memory, uint8_t* to) {
-  const KeptPicture* picture = kept == nullptr ? nullptr : kept->Find(sample);
-  if (picture == nullptr) {
-    ASSIGN_OR_RETURN(const std::string_view bytes, file());
-    auto decoded = kept == nullptr ? nullptr : DecodeKept(bytes, input, *kept, memory);
-    if (decoded == nullptr) {
-      RETURN_IF_ERROR(Named(name, FillInput(bytes, input, draw, memory, to)));
-      return to;
-    }
-    picture = &kept->Keep(sample, std::move(decoded));
-  }
-  if (!input.fit.random.has_value()) return picture->pixels().data;
-  RETURN_IF_ERROR(Named(name, FillInput(picture->pixels(), input, draw, memory, to)));
-  return to;
 }
 
 }  // namespace gyre

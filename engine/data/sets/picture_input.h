@@ -4,15 +4,12 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "engine/data/pictures/geometry.h"
 #include "engine/data/pictures/picture.h"
 #include "engine/data/pictures/resize.h"
-#include "engine/data/sets/data_memory.h"
 #include "engine/data/sets/dataset.h"
 
 namespace gyre {
@@ -32,9 +29,6 @@ absl::StatusOr<PictureInput> PictureInputOf(const ImagesConfig& config, const Ne
 // The same part of a mask: its numbers as they are, without new ones.
 PictureInput MaskInputOf(PictureInput picture);
 
-// The content of a picture's file, until `memory` reads the next one.  Errors name the path.
-absl::StatusOr<std::string_view> ReadPictureFile(const std::string& path, SampleMemory& memory);
-
 // Writes what lies in the input of `file` to `to`, [height, width, channels].  `file` is not in
 // memory.pixels or memory.resized, which this uses.  Errors: those of picture.h, and
 // ResourceExhausted with the picture's size for lack of memory.
@@ -44,13 +38,5 @@ absl::Status FillInput(std::string_view file, const PictureInput& input,
 // Likewise of all pixels of a picture, with the same result.
 absl::Status FillInput(const Pixels& picture, const PictureInput& input,
                        const std::optional<SampleDraw>& draw, SampleMemory& memory, uint8_t* to);
-
-// Likewise of the file of a sample, or of what is kept of it: the finished input, or all pixels if
-// the draw says which of them it has.  What fits is kept.  `kept` may be null.  Returns `to`, or
-// the input that is kept.  `name` is the file's.
-absl::StatusOr<const uint8_t*> FillOrFind(
-    const std::string& name, absl::FunctionRef<absl::StatusOr<std::string_view>()> file,
-    KeptPictures* kept, int64_t sample, const PictureInput& input,
-    const std::optional<SampleDraw>& draw, SampleMemory& memory, uint8_t* to);
 
 }  // namespace gyre
