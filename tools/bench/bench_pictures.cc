@@ -16,9 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "engine/data/batches/batch_loader.h"
 #include "engine/data/files/file_reader.h"
-#include "engine/data/pictures/geometry.h"
 #include "engine/data/sets/dataset.h"
 #include "engine/data/sets/picture_index.h"
+#include "engine/data/sets/picture_input.h"
 #include "engine/runtime/check.h"
 #include "tools/bench/bench.h"
 

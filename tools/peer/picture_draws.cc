@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "engine/data/batches/augmentation.h"
-#include "engine/data/pictures/geometry.h"
 #include "engine/data/pictures/pixel_changes.h"
 #include "engine/data/sample_draw.h"
+#include "engine/data/sets/picture_input.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {

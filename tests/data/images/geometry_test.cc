@@ -1,10 +1,10 @@
-#include "engine/data/pictures/geometry.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 #include <tuple>
+
+#include "engine/data/sets/picture_input.h"
 
 namespace gyre {
 namespace {
