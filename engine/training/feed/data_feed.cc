@@ -54,19 +54,19 @@ absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Par
   const auto at = [&](const char* field) {
     return absl::StrCat(trainer.source->Where(config, field), ": data.", field);
   };
-  const auto open = [&](bool training, const Fit& by) {
-    auto dataset =
-        OpenDataset(config, training, trainer.source->file(), inputs, by, path_of, data.memory);
-    if (!dataset.ok()) dataset = Annotate(dataset.status(), at(training ? "train" : "test"));
-    return dataset;
+  const auto open = [&](bool training) -> absl::StatusOr<std::shared_ptr<const Dataset>> {
+    auto dataset = OpenDataset(config, training, trainer.source->file(), inputs, data.fit, path_of,
+                               data.memory);
+    if (!dataset.ok()) return Annotate(dataset.status(), at(training ? "train" : "test"));
+    // First what the net makes of it: the test data may be of the same kind.
+    if (training) RETURN_IF_ERROR(FeedOf(net, trainer, dataset->get(), nullptr).status());
+    return *std::move(dataset);
   };
   data.fit = fit;
   const auto known = data.fit.extract(kNormalizationFile);
   if (train || config.has_split()) {
-    ASSIGN_OR_RETURN(data.train, open(true, data.fit));
+    ASSIGN_OR_RETURN(data.train, open(/*training=*/true));
     data.fit = data.train->fit();
-    // First what the net makes of it: the test data may be of the same kind.
-    RETURN_IF_ERROR(FeedOf(net, trainer, data.train.get(), nullptr).status());
   }
   std::shared_ptr<const Dataset> training = data.train;
   if (config.has_split()) {
@@ -78,7 +78,7 @@ absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Par
   }
   if (training) RETURN_IF_ERROR(CheckRows(trainer, *training));
   if (config.has_test()) {
-    ASSIGN_OR_RETURN(data.test, open(false, data.fit));
+    ASSIGN_OR_RETURN(data.test, open(/*training=*/false));
     data.fit = data.test->fit();
   }
   const auto match = [&](const std::string& normalization) {
@@ -89,8 +89,7 @@ absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Par
   if (HasAuto(config)) {
     if (!known) {
       if (!training) {
-        ASSIGN_OR_RETURN(training, open(true, data.fit));
-        RETURN_IF_ERROR(FeedOf(net, trainer, training.get(), nullptr).status());
+        ASSIGN_OR_RETURN(training, open(/*training=*/true));
       }
       ASSIGN_OR_RETURN(normalization, MakeNormalization(config, *training, data.notes));
       ASSIGN_OR_RETURN(data.feed, match(normalization));

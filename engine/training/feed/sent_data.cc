@@ -283,12 +283,9 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
   ASSIGN_OR_RETURN(const CheckpointFolders folders,
                    CheckpointFolders::Meet(communication, folder, token));
   std::vector<int> chain;
-  bool has_none = false;
-  for (const std::vector<int>& ranks : folders.folders()) {
-    chain.push_back(ranks.front());
-    const bool mine = std::ranges::find(ranks, communication.rank()) != ranks.end();
-    has_none = has_none || (mine && ranks.front() != 0);
-  }
+  for (const std::vector<int>& ranks : folders.folders()) chain.push_back(ranks.front());
+  const std::vector<int>& by_rank_0 = folders.folders().front();
+  const bool has_none = std::ranges::find(by_rank_0, communication.rank()) == by_rank_0.end();
   all.folders = static_cast<int>(chain.size()) - 1;
   all.files = sent.file_size();
   for (const SentFiles::File& file : sent.file()) all.bytes += file.bytes();
