@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "distributed/agreement.h"
-#include "distributed/transport/backoff.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "distributed/transport/backoff.h"
 #include "distributed/transport/rank_processes.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/timeline.h"

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -115,6 +116,20 @@ int SilentRank(std::span<const int> waits_for, int rank);
 absl::Status Silence(std::span<const int> waits_for, int silent, const std::string& whom,
                      int64_t timeout_ms);
 
+// How a thread waits for an event that it can only poll.  It spins, then sleeps.  A message within
+// a host takes microseconds, and a bucket's next gradient milliseconds.  The polling thread shares
+// its core with a computing thread.
+class Backoff {
+ public:
+  // After an event.  The next is likely to be near.
+  void Reset() { since_.reset(); }
+  // After a poll without an event.  Gives up the core, for longer the longer the wait has been.
+  void Pause();
+
+ private:
+  std::optional<std::chrono::steady_clock::time_point> since_;  // the first poll without an event
+};
+
 // A wait for other ranks by polling memory or a library that knows no time limit.  It looks at the
 // clock, and hears other ranks, every 64th time.
 class PolledWait {
@@ -129,7 +144,7 @@ class PolledWait {
   std::chrono::steady_clock::time_point deadline_;  // since the first look
 };
 
-// Blocks until the request is done.  Spins, then sleeps.
+// Blocks until the request is done.
 absl::Status WaitFor(Communicator& communicator, Request request);
 
 // Keeps memory that messages may still read and write after an error, until the process has ended.

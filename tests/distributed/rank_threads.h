@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "distributed/collectives/channel.h"
-#include "distributed/transport/backoff.h"
 #include "distributed/transport/communicator.h"
 
 namespace gyre {

@@ -10,7 +10,6 @@
 
 #include "distributed/collectives/algorithms/algorithms.h"
 #include "distributed/collectives/algorithms/catalogue.h"
-#include "distributed/transport/backoff.h"
 #include "distributed/transport/mpi_error.h"
 
 namespace gyre {

@@ -13,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "distributed/collectives/device_reduction.h"
-#include "distributed/transport/backoff.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/runtime/device/cuda/cuda_libraries.h"
