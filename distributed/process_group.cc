@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "distributed/transport/rank_processes.h"
+#include "distributed/transport/launcher.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/timeline.h"
 

@@ -1,6 +1,9 @@
-// launcher.h: the launcher of this process, its rank and the number of ranks, by the environment
-// alone.  Callable before MPI starts.
+// launcher.h: what is known of ranks before MPI_Init returns, until when no rank can ask another:
+// the launcher, rank and size of this process by its environment, and the state of this host's
+// ranks by /proc.
 #pragma once
+
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -23,5 +26,17 @@ RankAndSize AnnouncedLocalRank();
 // Errors: FailedPrecondition if another launcher (srun without PMIx, another library's mpiexec)
 // started several processes, each of which would run as a single rank.
 absl::Status CheckLauncher();
+
+// Name of the thread that starts MPI, from before MPI_Init on.  It shows other ranks of the host
+// that this one has come.
+inline constexpr char kMeetingThread[] = "gyre-ranks";
+
+// Ranks of this job on this host, by the environment that mpirun or srun gave their processes.
+// Either text is empty if there is nothing to report.
+struct AbsentRanks {
+  std::string stopped;  // for example "rank 1 (process 4711) is stopped"
+  std::string late;     // for example "rank 1 (process 4711) has not come to MPI_Init"
+};
+AbsentRanks FindAbsentRanks();
 
 }  // namespace gyre

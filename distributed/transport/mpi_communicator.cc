@@ -30,11 +30,9 @@
 #include "absl/strings/str_cat.h"
 #include "distributed/transport/communicator.h"
 #include "distributed/transport/launcher.h"
-#include "distributed/transport/mpi_error.h"
 #include "distributed/transport/mpi_requests.h"
-#include "distributed/transport/mpi_start.h"
 #include "distributed/transport/mpi_watch.h"
-#include "distributed/transport/shared_memory_folder.h"
+#include "distributed/transport/open_mpi.h"
 #include "engine/runtime/check.h"
 
 #if defined(OPEN_MPI)  // mpi.h says so, which has to come first

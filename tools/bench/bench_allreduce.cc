@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "distributed/collectives/algorithms/catalogue.h"
-#include "distributed/transport/mpi_error.h"
+#include "distributed/transport/open_mpi.h"
 #include "engine/data/files/atomic_file.h"
 #include "engine/runtime/check.h"
 #include "tools/bench/bench.h"

@@ -10,7 +10,7 @@
 
 #include "distributed/collectives/algorithms/algorithms.h"
 #include "distributed/collectives/algorithms/catalogue.h"
-#include "distributed/transport/mpi_error.h"
+#include "distributed/transport/open_mpi.h"
 
 namespace gyre {
 namespace {

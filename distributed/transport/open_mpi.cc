@@ -1,11 +1,13 @@
-#include "distributed/transport/mpi_start.h"
+#include "distributed/transport/open_mpi.h"
 
 #include <mpi.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <string>
+
+#include "absl/strings/str_cat.h"
 #include "distributed/transport/launcher.h"
-#include "distributed/transport/mpi_error.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -41,6 +43,15 @@ absl::Status MeetAll(MPI_Comm ranks) {
 }
 
 }  // namespace
+
+absl::Status CheckMpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) return absl::OkStatus();
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) length = 0;
+  return absl::InternalError(absl::StrCat(
+      call, ": ", std::string(text, static_cast<size_t>(length)), " (code ", code, ")"));
+}
 
 absl::StatusOr<std::unique_ptr<SharedMemoryFolder>> SetUpOpenMpi() {
   setenv(kAtOnceVariable, kAtOnceBytes, /*overwrite=*/0);

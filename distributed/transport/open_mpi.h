@@ -1,7 +1,8 @@
-// mpi_start.h: settings of Open MPI for this job, before it starts and just after.
+// open_mpi.h: settings of Open MPI for this job, before it starts and just after, and the result of
+// its calls.
 //
-// Open MPI reads them from the environment, where mpirun puts its --mca options.  Variables that
-// are already set stay as they are.
+// Open MPI reads settings from the environment, where mpirun puts its --mca options.  Variables
+// that are already set stay as they are.
 #pragma once
 
 #include <memory>
@@ -10,6 +11,9 @@
 #include "distributed/transport/shared_memory_folder.h"
 
 namespace gyre {
+
+// Internal with MPI's text, unless `code` is MPI_SUCCESS.  Precondition: the thread may call MPI.
+absl::Status CheckMpi(int code, const char* call);
 
 // Sets the variables.  Precondition: MPI has not started, no other thread reads the environment.
 // Returns the folder of this process's shared memory, or null if the environment names one or
