@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "distributed/gradient_bucket.h"
-#include "distributed/scaling/link_queue.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/random.h"
 
@@ -54,12 +53,12 @@ struct ComputeSegments {
   std::vector<double> update_s;  // by bucket
 };
 
-ComputeSegments Cut(const Workload& workload, const std::vector<WorkloadBucket>& buckets) {
+ComputeSegments Cut(const Workload& workload, const std::vector<WorkloadGradient>& buckets) {
   const int layers = static_cast<int>(workload.layers.size());
   ComputeSegments segments;
   int done = layers;  // backward of layers from here on
   const double bytes = std::max(workload.gradient_bytes(), 1.0);
-  for (const WorkloadBucket& bucket : buckets) {
+  for (const WorkloadGradient& bucket : buckets) {
     double seconds = 0;
     for (; done > bucket.layer; --done) seconds += workload.layers[done - 1].backward_s;
     segments.backward.push_back(seconds);
@@ -224,6 +223,62 @@ double Stragglers::Factor(int rank, int step) const {
     factor *= 1 - jitter * std::log1p(-UniformDouble(bits.v[0], bits.v[1]));
   }
   return factor;
+}
+
+void LinkQueue::Submit(double ready_s, double start_s, double link_s) {
+  Serve(ready_s);
+  const int sum = static_cast<int>(sums_.size());
+  sums_.push_back({.start_s = start_s, .left_s = link_s, .ready_s = ready_s});
+  if (heads_[sum % lanes()] < 0) Enter(sum);
+}
+
+std::vector<double> LinkQueue::Done() const {
+  LinkQueue rest = *this;
+  rest.Serve(std::numeric_limits<double>::infinity());
+  std::vector<double> done;
+  for (const QueuedSum& sum : rest.sums_) done.push_back(sum.done);
+  return done;
+}
+
+int LinkQueue::UrgencyOf(int head) const {
+  if (!urgent_first_) return -head;
+  const int last = static_cast<int>(sums_.size()) - 1;
+  return last - (last - head) % lanes();
+}
+
+// Its lane is free, from now on.
+void LinkQueue::Enter(int sum) {
+  heads_[sum % lanes()] = sum;
+  sums_[sum].served_from = std::max(now_, sums_[sum].ready_s) + sums_[sum].start_s;
+}
+
+// What ends just then has ended.
+void LinkQueue::Serve(double until) {
+  for (;;) {
+    int served = -1;
+    double next = std::numeric_limits<double>::infinity();  // when another could want the link
+    for (const int head : heads_) {
+      if (head < 0) continue;
+      if (sums_[head].served_from > now_) {
+        next = std::min(next, sums_[head].served_from);
+      } else if (served < 0 || UrgencyOf(head) > UrgencyOf(served)) {
+        served = head;
+      }
+    }
+    const double to = std::min(next, until);
+    if (served >= 0 && now_ + sums_[served].left_s <= to) {
+      now_ += sums_[served].left_s;
+      sums_[served].done = now_;
+      heads_[served % lanes()] = -1;
+      const int after = served + lanes();
+      if (after < static_cast<int>(sums_.size())) Enter(after);
+      continue;
+    }
+    if (std::isinf(to)) return;  // nothing is left
+    if (served >= 0) sums_[served].left_s -= to - now_;
+    now_ = to;
+    if (next > until) return;
+  }
 }
 
 double StepSeconds(const Workload& workload, const StepSimulation& simulation) {

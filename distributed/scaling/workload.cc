@@ -28,21 +28,13 @@ Workload EqualLayers(int layers, double step_s, double update_s, double gradient
   return workload;
 }
 
-std::vector<WorkloadBucket> FitBuckets(const Workload& workload, size_t worthwhile_bytes) {
+std::vector<WorkloadGradient> FitBuckets(const Workload& workload, size_t worthwhile_bytes) {
   std::vector<size_t> bytes;
   for (const WorkloadGradient& gradient : workload.gradients) bytes.push_back(gradient.bytes);
-  std::vector<WorkloadBucket> buckets;
+  std::vector<WorkloadGradient> buckets;
   for (const GradientBucket& bucket : FitBuckets(bytes, worthwhile_bytes)) {
     const WorkloadGradient& last = workload.gradients[bucket.last - 1];
-    buckets.push_back({static_cast<double>(bucket.bytes), last.layer, last.first_reader});
-  }
-  return buckets;
-}
-
-std::vector<WorkloadBucket> BucketsOfOne(const Workload& workload) {
-  std::vector<WorkloadBucket> buckets;
-  for (const WorkloadGradient& gradient : workload.gradients) {
-    buckets.push_back({static_cast<double>(gradient.bytes), gradient.layer, gradient.first_reader});
+    buckets.push_back({bucket.bytes, last.layer, last.first_reader});
   }
   return buckets;
 }

@@ -14,8 +14,9 @@ struct WorkloadLayer {
   double forward_s = 0, backward_s = 0;
 };
 
-// Complete after backward of `layer`.  Its update is needed before forward of `first_reader`, which
-// is the same layer, or the first of a node that is cut into several.
+// A gradient, or a bucket of several that are exchanged together.  Complete after backward of
+// `layer`.  Its update is needed before forward of `first_reader`, which is the same layer, or the
+// first of a node that is cut into several.
 struct WorkloadGradient {
   size_t bytes = 0;
   int layer = 0;
@@ -39,16 +40,7 @@ struct Workload {
 // Equal layers with a gradient each.  Backward takes twice as long as forward.
 Workload EqualLayers(int layers, double step_s, double update_s, double gradient_bytes);
 
-// Gradients that are exchanged together, after backward of `layer` and before forward of
-// `first_reader`.
-struct WorkloadBucket {
-  double bytes = 0;
-  int layer = 0;
-  int first_reader = layer;
-};
-// As training fits them (distributed/gradient_bucket.h), for this worthwhile size of a sum.
-std::vector<WorkloadBucket> FitBuckets(const Workload& workload, size_t worthwhile_bytes);
-// A bucket for each gradient.
-std::vector<WorkloadBucket> BucketsOfOne(const Workload& workload);
+// Buckets as training fits them (distributed/gradient_bucket.h), for this worthwhile size of a sum.
+std::vector<WorkloadGradient> FitBuckets(const Workload& workload, size_t worthwhile_bytes);
 
 }  // namespace gyre

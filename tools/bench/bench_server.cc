@@ -78,8 +78,8 @@ struct Setting {
 };
 
 // In the order in which backward has them.
-std::vector<WorkloadBucket> TablesOf(const Workload& workload, const ProcessGroup& group) {
-  return absl::GetFlag(FLAGS_net).empty() ? BucketsOfOne(workload)
+std::vector<WorkloadGradient> TablesOf(const Workload& workload, const ProcessGroup& group) {
+  return absl::GetFlag(FLAGS_net).empty() ? workload.gradients
                                           : FitBuckets(workload, group.WorthwhileBytes());
 }
 
@@ -95,7 +95,7 @@ class Worker {
                      Buffer::Allocate(device, MemoryKind::kDevice,
                                       2 * static_cast<size_t>(works ? setting.bytes() : 0)));
     std::byte* at = worker->memory_.data();
-    for (const WorkloadBucket& table : worker->tables_) {
+    for (const WorkloadGradient& table : worker->tables_) {
       const int64_t elements = static_cast<int64_t>(table.bytes) / 4;
       const Tensor bucket{at, Shape({elements}), DType::kF32};
       worker->buckets_.push_back(bucket);
@@ -110,13 +110,13 @@ class Worker {
   absl::Status Step() {
     for (int layer = 0; works_ && layer < layers(); ++layer) {
       RETURN_IF_ERROR(
-          OfLayer(&WorkloadBucket::first_reader, layer, [&](int table) { return Take(table); }));
+          OfLayer(&WorkloadGradient::first_reader, layer, [&](int table) { return Take(table); }));
       RETURN_IF_ERROR(Work(setting_.workload.layers[layer].forward_s));
     }
     for (int layer = layers() - 1; works_ && layer >= 0; --layer) {
       RETURN_IF_ERROR(Work(setting_.workload.layers[layer].backward_s));
       RETURN_IF_ERROR(
-          OfLayer(&WorkloadBucket::layer, layer, [&](int table) { return Give(table); }));
+          OfLayer(&WorkloadGradient::layer, layer, [&](int table) { return Give(table); }));
     }
     given_ = true;
     return server_ ? server_->Clock() : absl::OkStatus();
@@ -171,7 +171,7 @@ class Worker {
   }
 
   template <typename Do>
-  absl::Status OfLayer(int WorkloadBucket::*of, int layer, const Do& what) {
+  absl::Status OfLayer(int WorkloadGradient::*of, int layer, const Do& what) {
     for (size_t table = 0; table < tables_.size(); ++table) {
       if (tables_[table].*of != layer) continue;
       RETURN_IF_ERROR(what(static_cast<int>(table)));
@@ -201,7 +201,7 @@ class Worker {
   }
 
   const Setting& setting_;
-  const std::vector<WorkloadBucket> tables_;
+  const std::vector<WorkloadGradient> tables_;
   ProcessGroup& group_;
   const bool works_;
   const std::unique_ptr<TableUpdate> update_ = NewAddition(-0.01);

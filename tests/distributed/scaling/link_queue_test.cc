@@ -1,10 +1,10 @@
 // Which of several sums has the link, and when each is done.
 
-#include "distributed/scaling/link_queue.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "distributed/scaling/step_simulation.h"
 
 namespace gyre {
 namespace {

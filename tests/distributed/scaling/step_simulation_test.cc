@@ -22,7 +22,7 @@ Workload TwoLayers() {
 
 StepSimulation Of(const Workload& workload, std::vector<StepSimulation::BucketSum> sums,
                   StepSchedule schedule = StepSchedule::kForward) {
-  return {.buckets = BucketsOfOne(workload), .sums = std::move(sums), .schedule = schedule};
+  return {.buckets = workload.gradients, .sums = std::move(sums), .schedule = schedule};
 }
 
 TEST(StepSimulation, WithoutSumsItIsTheComputation) {
@@ -155,10 +155,10 @@ TEST(StepSimulation, StaysWithinItsBounds) {
     }
     if (workload.gradients.empty()) workload.gradients.push_back({5, 0});
     workload.update_s = round % 2 == 0 ? 0 : some();
-    StepSimulation simulation{.ranks = 3, .buckets = BucketsOfOne(workload)};
+    StepSimulation simulation{.ranks = 3, .buckets = workload.gradients};
     const double slow = some() / 4;
     double link = 0, starts = 0;
-    for (const WorkloadBucket& bucket : simulation.buckets) {
+    for (const WorkloadGradient& bucket : simulation.buckets) {
       simulation.sums.push_back({some() / 20, slow * bucket.bytes / 20});
       link += simulation.sums.back().link_s;
       starts += simulation.sums.back().start_s;
