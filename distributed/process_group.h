@@ -13,7 +13,6 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,24 +24,13 @@
 #include "distributed/collectives/algorithms/catalogue.h"
 #include "distributed/lanes.h"
 #include "distributed/transport/communicator.h"
-#include "distributed/work_queue.h"
 #include "engine/runtime/device/device.h"
 
 namespace gyre {
 
-// Work of the driving thread besides operations in order.  It serves messages that may arrive at
-// any time, such as a parameter server's.
-class Service {
- public:
-  virtual ~Service() = default;
-  // Does all that needs no waiting, and never blocks.  The driving thread calls it repeatedly.
-  // Returns kWaiting if there was nothing to do.  Errors become those of all operations.
-  virtual absl::StatusOr<Advance> Progress(Communicator& communicator) = 0;
-};
-
 class ProcessGroup {
  public:
-  using MakeCommunicator = std::function<absl::StatusOr<std::unique_ptr<Communicator>>()>;
+  using MakeCommunicator = Lanes::MakeCommunicator;
   using Ticket = int64_t;
 
   // Limit of MPI_Init.  That of MPI_Finalize is this or, if shorter, the communicator's time limit.
@@ -65,8 +53,8 @@ class ProcessGroup {
   // Stops, if Stop was not called.  Does not wait for events after an error.
   ~ProcessGroup();
 
-  int rank() const { return communicator_->rank(); }
-  int size() const { return communicator_->size(); }
+  int rank() const { return lanes_->communicator().rank(); }
+  int size() const { return lanes_->communicator().size(); }
 
   // Bytes that the rank that sends most sends for a sum of `bytes` in host memory.
   double BytesSent(size_t bytes, DType dtype) const { return lanes_->BytesSent(bytes, dtype); }
@@ -132,16 +120,16 @@ class ProcessGroup {
   // before it are done.  Returns `reason`, annotated by `what`, and makes it every rank's error.
   absl::Status Refuse(std::string_view what, const absl::Status& reason);
   // The first error so far.
-  absl::Status status() { return queue_.status(); }
+  absl::Status status() { return lanes_->status(); }
   // Whether the operation is done.  Precondition: no wait for the ticket.
   // Errors: those of the operation, with its label.  After the first error every ticket has it.
-  absl::StatusOr<bool> Done(Ticket ticket) { return queue_.Done(ticket); }
+  absl::StatusOr<bool> Done(Ticket ticket) { return lanes_->Done(ticket); }
   // Blocks.  Returns the sum of squares of the sum, and forgets the ticket.  Errors: as Done's.
-  absl::StatusOr<double> Wait(Ticket ticket);
+  absl::StatusOr<double> Wait(Ticket ticket) { return lanes_->Wait(ticket); }
   // Wait on any thread, such as a stream's, without driving.  Errors: as Done's.
-  absl::Status Await(Ticket ticket);
+  absl::Status Await(Ticket ticket) { return lanes_->Await(ticket); }
   // Blocks until more than `seen` tickets are done, and returns how many are.  Errors: as Done's.
-  absl::StatusOr<int64_t> WaitForMore(int64_t seen);
+  absl::StatusOr<int64_t> WaitForMore(int64_t seen) { return lanes_->WaitForMore(seen); }
 
   // Submit and Wait for a sum of host memory, before operations in order.
   absl::Status Sum(std::string_view label, Tensor inout);
@@ -166,47 +154,27 @@ class ProcessGroup {
   // Lets the driving thread call `service`, one at a time, until StopServing.  The service outlives
   // that time, and the thread does not sleep.  Errors: the first so far.
   absl::Status Serve(Service& service);
-  absl::Status StopServing();
+  absl::Status StopServing() { return lanes_->StopServing(); }
   // Blocks, and drives, until `holds` returns true.  Errors: the first so far.
-  absl::Status AwaitService(const std::function<bool()>& holds);
+  absl::Status AwaitService(const std::function<bool()>& holds) {
+    return lanes_->AwaitService(holds);
+  }
   // Runs `call` once all earlier operations are done.  It may wait for other ranks.
   absl::Status Call(std::string_view what, const std::function<absl::Status(Communicator&)>& call);
 
   // Ends the job with this exit code (Communicator::Abort), without printing.  Any thread.  If
   // ranks are threads it returns, and every ticket of every rank fails with `reason`.
-  void Abort(const absl::Status& reason, int exit_code = 1);
+  void Abort(const absl::Status& reason, int exit_code = 1) { lanes_->Abort(reason, exit_code); }
 
  private:
-  ProcessGroup(MakeCommunicator make, AllreduceChoice allreduce, int64_t meeting_timeout_ms,
-               int64_t stall_timeout_ms);
-  absl::Status Open(const MakeCommunicator& make, const AllreduceChoice& allreduce);
-  absl::Status AwaitOpening();
+  explicit ProcessGroup(AllreduceChoice allreduce);
   absl::Status Close();
   absl::StatusOr<std::byte*> Map(std::string_view what, size_t bytes, bool one_copy);
-  template <typename Describe>
-  Ticket SubmitWork(const Describe& describe);
-  // One thread drives at a time, under driving_.
-  void Run();
-  template <typename Condition>
-  absl::Status DriveUntil(const Condition& holds);
-  void DriveOn();
-  Advance Drive();
-  absl::StatusOr<Advance> Pass();
-  void Fail(const absl::Status& status);
 
-  // Any thread may call their functions that return constants.
-  std::unique_ptr<Communicator> communicator_;
-  std::unique_ptr<Lanes> lanes_;
-
-  WorkQueue queue_;
-  std::mutex driving_;  // guards lanes, communicator, active_ and service_
-  Works active_;
-  Service* service_ = nullptr;
-  const std::chrono::milliseconds meeting_timeout_, stall_timeout_;
-  std::chrono::milliseconds parting_timeout_{0};  // set before opened_
-  // When the communicator has started, all operations are done, and the communicator has ended.
-  std::future<absl::Status> opened_;
-  std::future<void> finished_, closed_;
+  const std::shared_ptr<Lanes> lanes_;  // also the thread's, which may be left behind
+  std::string what_;                    // of the last sum; reused memory
+  std::chrono::milliseconds parting_timeout_{0};
+  std::future<void> finished_, closed_;  // all operations are done; the communicator has ended
   std::thread thread_;
 };
 

@@ -1,5 +1,5 @@
 // Which of the work under way goes on first.
-#include "distributed/work_queue.h"
+#include "distributed/lanes.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace gyre {
 namespace {
 
-TEST(WorkQueue, TheMostUrgentGoesFirst) {
+TEST(Lanes, TheMostUrgentGoesFirst) {
   struct Case {
     const char* what;
     std::vector<int> urgencies;
@@ -27,15 +27,13 @@ TEST(WorkQueue, TheMostUrgentGoesFirst) {
   for (const Case& c : cases) {
     for (const bool at_once : {true, false}) {
       SCOPED_TRACE(c.what);
-      WorkQueue queue;
-      Works active;
+      Lanes lanes({"ring"});
       for (const int urgency : c.urgencies) {
-        queue.Submit(/*call=*/false, [&](Work& work) { work.urgency = urgency; });
-        if (!at_once) queue.Take(active);
+        lanes.Submit("", {.urgency = urgency});
+        if (!at_once) lanes.Take();
       }
-      queue.Take(active);
       std::vector<int64_t> order;
-      for (const Work& work : active) order.push_back(work.ticket);
+      for (const Work& work : lanes.Take()) order.push_back(work.ticket);
       EXPECT_EQ(order, c.order);
     }
   }
