@@ -36,7 +36,7 @@ absl::Status LocalData::CheckOwn(const std::string& where, Array array) const {
       absl::StrCat(where, ": an array was declared in another LocalData"));
 }
 
-// `assign` of "points" (fetch), "labels" (keep)
+// For example LocalAccess "assign" to "points" (fetch, no keep), "labels" (no fetch, keep).
 std::string LocalData::Text(const std::string& step,
                             const std::vector<ArrayAccess>& accesses) const {
   std::string text = absl::StrCat("LocalAccess \"", step, "\" to");
@@ -72,20 +72,17 @@ absl::Status LocalData::CheckNew(const std::string& step,
   return absl::OkStatus();
 }
 
-absl::Status LocalData::CheckNext(const std::string& step,
-                                  const std::vector<ArrayAccess>& accesses) const {
-  const auto same = [](const ArrayAccess& a, const ArrayAccess& b) {
-    return a.array.index_ == b.array.index_ && a.fetch == b.fetch && a.keep == b.keep;
-  };
-  if (next_ < steps() && trace_.steps[next_].name == step &&
-      std::ranges::equal(accesses, accesses_[next_], same)) {
-    return absl::OkStatus();
-  }
-  const std::string expected =
-      next_ == steps() ? "FinishIteration" : Text(trace_.steps[next_].name, accesses_[next_]);
-  return absl::FailedPreconditionError(absl::StrCat("step ", next_, " of ", steps(),
-                                                    " recorded: expected ", expected, "; got ",
-                                                    Text(step, accesses)));
+absl::Status LocalData::CheckClosed(const std::string& call) const {
+  if (!open_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(call, ": expected PostLocalAccess of \"",
+                                                    trace_.steps[next_ - 1].name, "\" first"));
+}
+
+absl::Status LocalData::OutOfTurn(const std::string& call) const {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "step ", next_, " of ", steps(), " recorded: expected ",
+      next_ == steps() ? "FinishIteration" : Text(trace_.steps[next_].name, accesses_[next_]),
+      "; got ", call));
 }
 
 void LocalData::Record(const std::string& step, const std::vector<ArrayAccess>& accesses,
@@ -103,16 +100,15 @@ void LocalData::Record(const std::string& step, const std::vector<ArrayAccess>& 
 absl::StatusOr<std::vector<std::byte*>> LocalData::LocalAccess(
     const std::string& step, const std::vector<ArrayAccess>& accesses, double seconds) {
   const std::string where = absl::StrCat("LocalAccess \"", step, "\"");
-  if (open_) {
-    return absl::FailedPreconditionError(absl::StrCat(where, ": expected PostLocalAccess of \"",
-                                                      trace_.steps[next_ - 1].name, "\" first"));
-  }
+  RETURN_IF_ERROR(CheckClosed(where));
   for (const ArrayAccess& access : accesses) RETURN_IF_ERROR(CheckOwn(where, access.array));
   if (recording()) {
     RETURN_IF_ERROR(CheckNew(step, accesses));
     Record(step, accesses, seconds);
   } else {
-    RETURN_IF_ERROR(CheckNext(step, accesses));
+    if (next_ == steps() || trace_.steps[next_].name != step || accesses_[next_] != accesses) {
+      return OutOfTurn(Text(step, accesses));
+    }
     if (next_ == 0) RETURN_IF_ERROR(pager_->Advance(-1, 0, compute_));
   }
   open_ = true;
@@ -130,16 +126,8 @@ absl::Status LocalData::PostLocalAccess() {
 }
 
 absl::Status LocalData::FinishIteration() {
-  if (open_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("FinishIteration: expected PostLocalAccess of \"",
-                     trace_.steps[next_ - 1].name, "\" first"));
-  }
-  if (next_ < steps()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("step ", next_, " of ", steps(), " recorded: expected ",
-                     Text(trace_.steps[next_].name, accesses_[next_]), "; got FinishIteration"));
-  }
+  RETURN_IF_ERROR(CheckClosed("FinishIteration"));
+  if (next_ < steps()) return OutOfTurn("FinishIteration");
   if (recording()) {
     ASSIGN_OR_RETURN(
         plan_, PlanPaging(trace_, options_.costs, {.capacity_bytes = options_.capacity_bytes}));

@@ -48,6 +48,9 @@ class LocalData {
     kIteration,  // written in each iteration before it is fetched
   };
   class Array {
+   public:
+    bool operator==(const Array&) const = default;
+
    private:
     friend class LocalData;
     Array(const LocalData* owner, int index) : owner_(owner), index_(index) {}
@@ -63,6 +66,7 @@ class LocalData {
     Array array;
     Fetch fetch = kFetch;
     Keep keep = kKeep;
+    bool operator==(const ArrayAccess&) const = default;
   };
 
   // The device outlives `compute`, and both outlive the result.
@@ -113,9 +117,10 @@ class LocalData {
  private:
   LocalData(Device& device, Stream& compute, const LocalDataOptions& options)
       : device_(device), compute_(compute), options_(options) {}
-  absl::Status CheckNext(const std::string& step, const std::vector<ArrayAccess>& accesses) const;
+  absl::Status CheckClosed(const std::string& call) const;
   absl::Status CheckNew(const std::string& step, const std::vector<ArrayAccess>& accesses) const;
   absl::Status CheckOwn(const std::string& where, Array array) const;
+  absl::Status OutOfTurn(const std::string& call) const;
   void Record(const std::string& step, const std::vector<ArrayAccess>& accesses, double seconds);
   std::string Text(const std::string& step, const std::vector<ArrayAccess>& accesses) const;
   void FindAddresses();
