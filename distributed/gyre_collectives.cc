@@ -71,6 +71,7 @@ class PinnedStaging {
 };
 
 struct Collectives::Call {
+  const char* name;
   Operation operation;
   int root;
   void* data;
@@ -80,22 +81,6 @@ struct Collectives::Call {
 };
 
 namespace {
-
-absl::string_view NameOf(Operation operation) {
-  switch (operation) {
-    case Operation::kAllreduce:
-      return "allreduce";
-    case Operation::kReduceScatter:
-      return "reduce-scatter";
-    case Operation::kAllgather:
-      return "allgather";
-    case Operation::kBroadcast:
-      return "broadcast";
-    case Operation::kExchange:  // not offered
-      break;
-  }
-  return "?";
-}
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> StartGroup(ProcessGroup::MakeCommunicator make) {
   auto group = ProcessGroup::Start(std::move(make), {"auto"});
@@ -138,28 +123,28 @@ absl::Status Collectives::UseDevice(Device& device) {
 }
 
 Collectives::Pending Collectives::Allreduce(void* data, int64_t count, DType type, Memory memory) {
-  return Begin({Operation::kAllreduce, 0, data, count, type, memory});
+  return Begin({"allreduce", Operation::kAllreduce, 0, data, count, type, memory});
 }
 
 Collectives::Pending Collectives::ReduceScatter(void* data, int64_t count, DType type,
                                                 Memory memory) {
-  return Begin({Operation::kReduceScatter, 0, data, count, type, memory});
+  return Begin({"reduce-scatter", Operation::kReduceScatter, 0, data, count, type, memory});
 }
 
 Collectives::Pending Collectives::Allgather(void* data, int64_t count, DType type, Memory memory) {
-  return Begin({Operation::kAllgather, 0, data, count, type, memory});
+  return Begin({"allgather", Operation::kAllgather, 0, data, count, type, memory});
 }
 
 Collectives::Pending Collectives::Broadcast(void* data, int64_t count, DType type, int root,
                                             Memory memory) {
-  return Begin({Operation::kBroadcast, root, data, count, type, memory});
+  return Begin({"broadcast", Operation::kBroadcast, root, data, count, type, memory});
 }
 
 // What goes wrong on this rank alone would leave the others waiting.
 Collectives::Pending Collectives::Begin(const Call& call) {
   const std::string_view type = DTypeName(call.type);
   what_.clear();
-  absl::StrAppend(&what_, NameOf(call.operation), " of ", call.count, " ",
+  absl::StrAppend(&what_, call.name, " of ", call.count, " ",
                   absl::string_view(type.data(), type.size()));
   if (call.operation == Operation::kBroadcast) absl::StrAppend(&what_, " from rank ", call.root);
   Pending pending;
