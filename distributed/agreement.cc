@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -58,24 +57,20 @@ absl::Status CheckAgreement(std::span<const Said> said, int rank, int size,
     const uint64_t hash = Hash(one.text);
     hashes.append(reinterpret_cast<const char*>(&hash), sizeof(hash));
   }
-  const bool first = rank == 0;
-  Mail heard, told, texts;
-  if (!first) heard.outgoing.push_back({0, hashes});
-  for (int other = 1; first && other < size; ++other) heard.incoming.push_back({other});
-  RETURN_IF_ERROR(carry(&heard));
   Difference found;
-  if (first) found = FirstDifference(hashes, heard.incoming);
-  const std::string_view word(reinterpret_cast<const char*>(&found), sizeof(found));
-  if (!first) told.incoming.push_back({0});
-  for (int other = 1; first && other < size; ++other) told.outgoing.push_back({other, word});
-  RETURN_IF_ERROR(carry(&told));
-  if (!first) {
-    const std::string& bytes = told.incoming.front().bytes;
-    if (bytes.size() != sizeof(found)) {
-      return absl::InternalError("what rank 0 has found does not parse");
-    }
-    std::memcpy(&found, bytes.data(), sizeof(found));
+  char* const word = reinterpret_cast<char*>(&found);
+  Mail heard, told, texts;
+  if (rank > 0) {
+    heard.outgoing.push_back({0, hashes});
+    told.incoming.push_back({.from = 0, .into = {word, sizeof(found)}});
   }
+  for (int other = 1; rank == 0 && other < size; ++other) {
+    heard.incoming.push_back({other});
+    told.outgoing.push_back({other, {word, sizeof(found)}});
+  }
+  RETURN_IF_ERROR(carry(&heard));
+  if (rank == 0) found = FirstDifference(hashes, heard.incoming);
+  RETURN_IF_ERROR(carry(&told));
   if (found.rank < 0) return absl::OkStatus();
   const auto& [what, text] = said[static_cast<size_t>(found.text)];
   for (const int from : {0, static_cast<int>(found.rank)}) {
