@@ -188,8 +188,7 @@ class MpiCommunicator final : public Communicator {
     RETURN_IF_ERROR(fault_);
     waits_for_.assign(size_, kUnheard);
     waits_for_[rank_] = rank;
-    std::vector<MPI_Request> requests;
-    Say({.kind = Word::WordKind::kQuestion}, kNobody, requests);
+    Say({.kind = Word::WordKind::kQuestion}, kNobody);
     const Clock::time_point limit = Clock::now() + std::min(timeout_, kAnswerLimit);
     while (std::ranges::count(waits_for_, kUnheard) > 0 && Clock::now() < limit) {
       RETURN_IF_ERROR(Listen(rank));
@@ -209,8 +208,7 @@ class MpiCommunicator final : public Communicator {
     Word word{.kind = Word::WordKind::kFault, .number = static_cast<int>(fault.code())};
     const absl::string_view text = fault.message();
     text.copy(word.text, std::min(text.size(), sizeof(word.text) - 1));
-    std::vector<MPI_Request> requests;
-    Say(word, kNobody, requests);
+    std::vector<MPI_Request> requests = Say(word, kNobody);
     // Errors are no news any more.
     const Clock::time_point limit = Clock::now() + kTellLimit;
     for (int done = 0; !done && Clock::now() < limit;) {
@@ -263,7 +261,8 @@ class MpiCommunicator final : public Communicator {
   };
 
   // To one rank, or to all others (kNobody).  Errors are no news any more.
-  void Say(const Word& word, int to, std::vector<MPI_Request>& requests) {
+  std::vector<MPI_Request> Say(const Word& word, int to) {
+    std::vector<MPI_Request> requests;
     // Short enough to go without the receiver's doing; never freed, because it may still be read.
     const auto* const kept = new Word(word);
     for (int rank = 0; rank < size_; ++rank) {
@@ -273,6 +272,7 @@ class MpiCommunicator final : public Communicator {
                          &requests.emplace_back());
       });
     }
+    return requests;
   }
 
   // waiting_for: what this rank answers if another asks.
@@ -293,8 +293,7 @@ class MpiCommunicator final : public Communicator {
         return fault_ = absl::Status(static_cast<absl::StatusCode>(word.number), word.text);
       }
       if (word.kind == Word::WordKind::kQuestion) {
-        std::vector<MPI_Request> requests;
-        Say({.kind = Word::WordKind::kAnswer, .number = waiting_for}, from.MPI_SOURCE, requests);
+        Say({.kind = Word::WordKind::kAnswer, .number = waiting_for}, from.MPI_SOURCE);
       } else if (!waits_for_.empty()) {
         waits_for_[from.MPI_SOURCE] = word.number;
       }
