@@ -12,10 +12,8 @@ absl::StatusOr<std::unique_ptr<Pager>> Pager::Create(Device& device, const Pagin
                                                      PageFile* file, NarrowKernels kernels) {
   std::unique_ptr<Pager> pager(
       new Pager(plan, SchedulePaging(plan), pages, PageCopies(plan, arena, std::move(kernels))));
-  if (plan.disk_bytes == 0) {
-    ASSIGN_OR_RETURN(pager->in_, device.NewStream());
-    ASSIGN_OR_RETURN(pager->out_, device.NewStream());
-  }
+  ASSIGN_OR_RETURN(pager->in_, device.NewStream());
+  ASSIGN_OR_RETURN(pager->out_, device.NewStream());
   ASSIGN_OR_RETURN(pager->begun_, device.NewEvent());
   pager->over_.resize(plan.order.size());
   pager->written_.resize(plan.stays.size());
@@ -46,15 +44,7 @@ absl::StatusOr<std::unique_ptr<Pager>> Pager::Create(Device& device, const Pagin
     // Homes that only training has, what it adds up over a step's batches, are the last ones.
     GYRE_CHECK(file != nullptr && file->bytes() >= plan.disk_bytes &&
                file->home_bytes() >= plan.disk_home_bytes);
-    ASSIGN_OR_RETURN(pager->disk_, DiskCopies::Create(device, {.plan = plan,
-                                                               .schedule = pager->schedule_,
-                                                               .file = *file,
-                                                               .copies = pager->copies_,
-                                                               .pages = pages,
-                                                               .begun = *pager->begun_,
-                                                               .over = pager->over_,
-                                                               .fetched = pager->fetched_,
-                                                               .written = pager->written_}));
+    ASSIGN_OR_RETURN(pager->disk_, DiskCopies::Create(device, plan, *file, pager->copies_, pages));
   }
   return pager;
 }
@@ -101,8 +91,8 @@ absl::Status Pager::Begin(int step, Stream& compute) {
   if (step == 0) {
     RETURN_IF_ERROR(compute.Record(*begun_));
     // A stream that nothing comes back from would not be a captured one's.
-    if (!disk_ && !fetched_.empty()) RETURN_IF_ERROR(in_->Wait(*begun_));
-    if (disk_) RETURN_IF_ERROR(disk_->BeginIteration());
+    if (!fetched_.empty()) RETURN_IF_ERROR(in_->Wait(*begun_));
+    if (disk_) RETURN_IF_ERROR(disk_->TakeHomes(*begun_));
     for (const int fetch : schedule_.fetches_before) RETURN_IF_ERROR(Fetch(fetch));
   }
   return Await(of.fetches, of.writes, compute);
@@ -113,13 +103,10 @@ absl::Status Pager::Await(std::span<const int> fetches, std::span<const int> wri
   if (fetches.empty() && writes.empty()) return absl::OkStatus();
   return Time(compute, [&]() -> absl::Status {
     for (const int fetch : fetches) {
-      if (disk_) RETURN_IF_ERROR(disk_->AwaitFetch(fetch));
+      if (disk_) RETURN_IF_ERROR(disk_->AwaitRead(schedule_.fetches[fetch].stay));
       RETURN_IF_ERROR(compute.Wait(*fetched_[fetch]));
     }
-    for (const int write : writes) {
-      if (disk_) RETURN_IF_ERROR(disk_->AwaitWriteBack(write));
-      RETURN_IF_ERROR(compute.Wait(*written_[write]));
-    }
+    for (const int write : writes) RETURN_IF_ERROR(compute.Wait(*written_[write]));
     return absl::OkStatus();
   });
 }
@@ -155,42 +142,40 @@ double Pager::hosted_seconds() const {
 absl::Status Pager::End(int step, Stream& compute) {
   if (over_[step] == nullptr) return absl::OkStatus();
   const PagingSchedule::ScheduledStep& of = schedule_.steps[step];
-  if (disk_) {
-    // Those of the iteration before have yet to be told what they wait for.
-    for (const int stay : of.write_backs) RETURN_IF_ERROR(disk_->AwaitWriteBack(stay));
-  }
   RETURN_IF_ERROR(compute.Record(*over_[step]));
-  if (!disk_ && !of.write_backs.empty()) RETURN_IF_ERROR(out_->Wait(*over_[step]));
+  if (!of.write_backs.empty()) RETURN_IF_ERROR(out_->Wait(*over_[step]));
   for (const int stay : of.write_backs) RETURN_IF_ERROR(WriteBack(stay));
   for (const int fetch : of.fetches_after) RETURN_IF_ERROR(Fetch(fetch));
   return absl::OkStatus();
 }
 
 absl::Status Pager::Fetch(int index) {
-  if (disk_) return disk_->Fetch(index);
   const PagingSchedule::ScheduledWork& fetch = schedule_.fetches[index];
   if (fetch.after_step >= 0) RETURN_IF_ERROR(in_->Wait(*over_[fetch.after_step]));
   for (const int write : fetch.after_writes) RETURN_IF_ERROR(in_->Wait(*written_[write]));
   if (fetch.after_host >= 0) RETURN_IF_ERROR(in_->Wait(*hosted_[fetch.after_host]));
   const PagedBlock& block = plan_.BlockOf(fetch.stay);
   const TimelineLabel label("fetch");
-  RETURN_IF_ERROR(copies_.In(*in_, fetch.stay, 0, pages_ + block.page, block.page_bytes));
+  RETURN_IF_ERROR(block.on_disk
+                      ? disk_->Fetch(fetch, *in_)
+                      : copies_.In(*in_, fetch.stay, 0, pages_ + block.page, block.page_bytes));
   return in_->Record(*fetched_[index]);
 }
 
 absl::Status Pager::WriteBack(int index) {
-  if (disk_) return disk_->WriteBack(index);
   const PagedBlock& block = plan_.BlockOf(index);
   const int host = schedule_.host_before_write[index];
   if (host >= 0) RETURN_IF_ERROR(out_->Wait(*hosted_[host]));
   const TimelineLabel label("write back");
-  RETURN_IF_ERROR(copies_.Out(*out_, index, 0, pages_ + block.page, block.page_bytes));
+  RETURN_IF_ERROR(block.on_disk
+                      ? disk_->WriteBack(index, *out_)
+                      : copies_.Out(*out_, index, 0, pages_ + block.page, block.page_bytes));
   last_written_ = written_[index].get();
   return out_->Record(*written_[index]);
 }
 
 absl::Status Pager::BringHome(Stream& compute) {
-  if (disk_) return disk_->BringHome();
+  if (disk_) return disk_->BringHome(*in_, *out_);
   if (plan_.self_contained) return absl::OkStatus();  // the iteration's end has waited for all
   for (const Event* const last : {last_written_, last_hosted_}) {
     if (last != nullptr) RETURN_IF_ERROR(compute.Wait(*last));
@@ -200,7 +185,7 @@ absl::Status Pager::BringHome(Stream& compute) {
 
 // Its fetches have been waited for by its steps.
 absl::Status Pager::HandOver(Pager& next, Stream& compute) {
-  if (disk_) return disk_->HandOver(next.disk_.get());
+  if (disk_) return disk_->HandOver(next.disk_.get(), *in_, *out_);
   if (plan_.self_contained) return absl::OkStatus();
   return Time(compute, [&] { return BringHome(compute); });
 }

@@ -1,7 +1,6 @@
 // pager.h: executes a plan's copies and host steps on streams of their own, under the steps of an
-// iteration.  Events order them, so the calling thread does not wait.  With pages on disk it does:
-// a step waits until its blocks are read, or until old blocks have left the memory that it takes.
-// Used by the thread that owns the compute stream.
+// iteration.  Events order them, so the calling thread does not wait.  With pages on disk it does,
+// until the pages of a step's blocks are read.  Used by the thread that owns the compute stream.
 #pragma once
 
 #include <atomic>
@@ -52,7 +51,7 @@ class Pager {
   absl::Status BringHome(Stream& compute);
 
   // Work enqueued next on `compute` may be an iteration of `next`.  That pager has the same arena,
-  // pages, file and homes.  With pages on disk, blocks until write-backs are over.
+  // pages, file and homes.  With pages on disk, blocks until copies are over.
   absl::Status HandOver(Pager& next, Stream& compute);
 
   // Seconds that the compute stream has waited for copies so far.  A GPU does not tell, so 0.
@@ -95,7 +94,7 @@ class Pager {
   int64_t host_steps_run_ = 0;
   const std::shared_ptr<Times> stalls_ = std::make_shared<Times>();
   const std::shared_ptr<Times> host_times_ = std::make_shared<Times>();
-  std::unique_ptr<DiskCopies> disk_;  // in place of in_ and out_
+  std::unique_ptr<DiskCopies> disk_;  // null if no page is there
 };
 
 }  // namespace gyre

@@ -155,6 +155,7 @@ void PageQueue::GoOn(int slot) {
     const size_t bytes = transfer.bytes - transfer.done;
     const auto offset = static_cast<off_t>(transfer.offset + transfer.done);
     if (ring_ != nullptr) {
+      const std::lock_guard lock(submitting_);
       io_uring_sqe* const entry = io_uring_get_sqe(ring_.get());
       GYRE_CHECK(entry != nullptr);  // there is one a slot
       const auto count = static_cast<unsigned>(bytes);

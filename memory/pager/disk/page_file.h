@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -58,7 +59,8 @@ class PageFile {
 };
 
 // Transfers of pages, by io_uring if the kernel has and allows it.  Otherwise each transfer is over
-// when Read or Write returns.  Used by one thread.  The file outlives the queue.
+// when Read or Write returns.  One thread may begin transfers while another awaits others.  The
+// file outlives the queue.
 class PageQueue {
  public:
   // Takes up to `slots` transfers at once.  With `plain`, does not use io_uring.
@@ -102,6 +104,7 @@ class PageQueue {
 
   PageFile& file_;
   std::vector<PageTransfer> transfers_;  // by slot
+  std::mutex submitting_;                // whoever awaits submits, too, if something is left
   std::unique_ptr<io_uring, CloseRing> ring_;
 };
 
