@@ -8,15 +8,21 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/math.h"
 
 namespace gyre {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr int kEnd = -1;
+// Of each of four passes that measure a disk.
+constexpr std::chrono::milliseconds kMostTime(125);
 
 // A file that nobody else finds, and nothing is left of once it is closed.  -1 and errno if not.
 int OpenWithoutName(const std::string& folder) {
@@ -33,6 +39,27 @@ int OpenWithoutName(const std::string& folder) {
 bool SetDirect(int fd, bool direct) {
   const int flags = fcntl(fd, F_GETFL);
   return flags >= 0 && fcntl(fd, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+}
+
+// Transfers from the file's beginning up to `end`, which becomes how far time has sufficed.
+absl::StatusOr<double> Speed(PageFile& file, const Staging& staging, std::byte* slots, bool reads,
+                             size_t& end) {
+  PageQueue queue(file, staging.slots);
+  const Clock::time_point start = Clock::now();
+  size_t at = 0;
+  for (int slot = 0; at < end && Clock::now() - start < kMostTime;
+       at += staging.slot_bytes, slot = (slot + 1) % staging.slots) {
+    RETURN_IF_ERROR(queue.Await(slot));
+    std::byte* const memory = slots + static_cast<size_t>(slot) * staging.slot_bytes;
+    if (reads) {
+      queue.Read(slot, at, memory, staging.slot_bytes);
+    } else {
+      queue.Write(slot, at, memory, staging.slot_bytes);
+    }
+  }
+  for (int slot = 0; slot < staging.slots; ++slot) RETURN_IF_ERROR(queue.Await(slot));
+  end = at;
+  return static_cast<double>(at) / std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 }  // namespace
@@ -215,6 +242,20 @@ absl::Status PageQueue::Await(int slot) {
   const PageTransfer over = std::exchange(transfer, {});
   if (over.error != 0) return file_.Error(over.error, what, over.offset + over.done);
   return over.reads ? file_.Verify(over.offset, over.memory, over.bytes) : absl::OkStatus();
+}
+
+absl::Status MeasureDisk(const std::string& folder, const Staging& staging, std::byte* slots,
+                         size_t bytes, PagingCosts& costs) {
+  size_t end = RoundUp(bytes, staging.slot_bytes);
+  ASSIGN_OR_RETURN(const auto file, PageFile::Create(folder, end, /*home_bytes=*/0));
+  // A place's first write, which finds it reserved alone, is not like those that an iteration
+  // makes.
+  RETURN_IF_ERROR(Speed(*file, staging, slots, /*reads=*/false, end).status());
+  ASSIGN_OR_RETURN(const double write, Speed(*file, staging, slots, /*reads=*/false, end));
+  RETURN_IF_ERROR(Speed(*file, staging, slots, /*reads=*/true, end).status());
+  ASSIGN_OR_RETURN(costs.disk_read_bytes_per_s, Speed(*file, staging, slots, /*reads=*/true, end));
+  costs.disk_write_bytes_per_s = write;
+  return absl::OkStatus();
 }
 
 }  // namespace gyre

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "memory/planner/paging_plan.h"
 
 namespace gyre {
 
@@ -107,5 +108,12 @@ class PageQueue {
   std::mutex submitting_;                // whoever awaits submits, too, if something is left
   std::unique_ptr<io_uring, CloseRing> ring_;
 };
+
+// Measures a disk's speeds as the pager uses it, with all staging slots in flight and checksums.
+// Uses a file of about `bytes` (1 or more) in `folder`, gone afterwards.  Blocks for at most half a
+// second and the transfers then under way.  `slots` is memory of half the staging.
+// Errors, without a change of costs: those of PageFile::Create and PageQueue.
+absl::Status MeasureDisk(const std::string& folder, const Staging& staging, std::byte* slots,
+                         size_t bytes, PagingCosts& costs);
 
 }  // namespace gyre
