@@ -117,7 +117,6 @@ class AccessBuffer {
       }
     }
     std::erase_if(stays_, [](const Stay& stay) { return stay.block < 0; });
-    SortStays(stays_);
     return std::move(stays_);
   }
 
@@ -196,25 +195,6 @@ class AccessBuffer {
   std::map<size_t, size_t> occupied_;    // from an offset to its end
   std::vector<Stay> stays_;              // block -1: was taken back
 };
-
-// What is fetched and kept follows from who reads and writes.  stays: by first step.
-void FindCopies(const LayoutInput& input, bool keep_dead, std::vector<Stay>& stays) {
-  std::vector<bool> page_valid = input.persistent;
-  for (Stay& stay : stays) {
-    const int b = stay.block;
-    const std::vector<BlockAccess>& all = input.accesses[b];
-    const auto first = std::ranges::lower_bound(all, stay.first_step, {}, &BlockAccess::step);
-    const auto beyond = std::ranges::upper_bound(all, stay.last_step, {}, &BlockAccess::step);
-    const bool written =
-        std::any_of(first, beyond, [](const BlockAccess& access) { return access.writes; });
-    const bool live = beyond != all.end() ? beyond->reads : bool{input.persistent[b]};
-    if (written) page_valid[b] = false;
-    // Scratch may read what it writes itself.
-    stay.fetched = first->reads && (input.persistent[b] || first != all.begin());
-    stay.written_back = live ? !page_valid[b] : keep_dead && written;
-    if (stay.written_back) page_valid[b] = true;
-  }
-}
 
 }  // namespace
 

@@ -381,35 +381,21 @@ class Searcher {
   }
 
   // By first step.
-  std::vector<Stay> Stays(const LayoutCandidate& candidate) {
+  std::vector<Stay> Stays(const LayoutCandidate& candidate) const {
     std::vector<Stay> stays;
     for (size_t b = 0; b < candidate.decisions.size(); ++b) {
       const std::vector<BlockAccess>& accesses = search_.all.accesses[b];
-      bool clean = search_.all.persistent[b], here = false;
+      bool here = false;
       for (size_t i = 0; !candidate.resident[b] && i < accesses.size(); ++i) {
-        const BlockAccess& access = accesses[i];
-        if (access.on_host) {
-          clean |= access.writes;
-          continue;
-        }
-        const bool value = search_.all.persistent[b] || i > 0;
-        if (!here) {
-          stays.push_back({.block = static_cast<int>(b),
-                           .first_step = access.step,
-                           .last_step = access.step,
-                           .fetched = access.reads && value});
-        }
-        stays.back().last_step = access.step;
-        if (access.writes) clean = false;
-        const bool last = i + 1 == accesses.size();
-        const bool live = last ? bool{search_.all.persistent[b]} : accesses[i + 1].reads;
-        here = !last && live && !accesses[i + 1].on_host &&
+        const int step = accesses[i].step;
+        if (accesses[i].on_host) continue;
+        if (!here) stays.push_back({.block = static_cast<int>(b), .first_step = step});
+        stays.back().last_step = step;
+        here = i + 1 < accesses.size() && accesses[i + 1].reads && !accesses[i + 1].on_host &&
                !(Free(b, i) && candidate.decisions[b][i].leaves);
-        stays.back().written_back = !here && live && !clean;
-        clean |= stays.back().written_back;
       }
     }
-    SortStays(stays);
+    FindCopies(search_.all, /*keep_dead=*/false, stays);
     return stays;
   }
 

@@ -11,6 +11,12 @@ namespace {
 
 constexpr int kNever = std::numeric_limits<int>::max();
 
+// Into the order of a plan's.
+void SortStays(std::vector<Stay>& stays) {
+  std::ranges::stable_sort(stays, {},
+                           [](const Stay& stay) { return std::pair(stay.first_step, stay.block); });
+}
+
 class Layout {
  public:
   Layout(const LayoutInput& input, const LayoutPolicy& policy)
@@ -295,9 +301,25 @@ std::vector<Stay> LayOut(const LayoutInput& input, const LayoutPolicy& policy) {
   return Layout(input, policy).Run();
 }
 
-void SortStays(std::vector<Stay>& stays) {
-  std::ranges::stable_sort(stays, {},
-                           [](const Stay& stay) { return std::pair(stay.first_step, stay.block); });
+void FindCopies(const LayoutInput& input, bool keep_dead, std::vector<Stay>& stays) {
+  SortStays(stays);
+  std::vector<bool> page_valid = input.persistent;
+  for (Stay& stay : stays) {
+    const int b = stay.block;
+    const std::vector<BlockAccess>& all = input.accesses[b];
+    const auto first = std::ranges::lower_bound(all, stay.first_step, {}, &BlockAccess::step);
+    const auto beyond = std::ranges::upper_bound(all, stay.last_step, {}, &BlockAccess::step);
+    const bool written =
+        std::any_of(first, beyond, [](const BlockAccess& access) { return access.writes; });
+    const bool live = beyond != all.end() ? beyond->reads : bool{input.persistent[b]};
+    // What is written on the host is in the page.
+    if (first != all.begin() && std::prev(first)->on_host) page_valid[b] = true;
+    if (written) page_valid[b] = false;
+    // Scratch may read what it writes itself.
+    stay.fetched = first->reads && (input.persistent[b] || first != all.begin());
+    stay.written_back = live ? !page_valid[b] : keep_dead && written;
+    if (stay.written_back) page_valid[b] = true;
+  }
 }
 
 }  // namespace gyre
