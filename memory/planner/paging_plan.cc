@@ -10,13 +10,11 @@
 #include "engine/runtime/check.h"
 #include "engine/runtime/math.h"
 #include "memory/planner/geeps_plan.h"
-#include "memory/planner/host_steps.h"
 #include "memory/planner/layout_search.h"
 #include "memory/planner/page_assignment.h"
 #include "memory/planner/page_layout.h"
 #include "memory/planner/paging_schedule.h"
-#include "memory/planner/ranked_search.h"
-#include "memory/planner/recomputation.h"
+#include "memory/planner/step_choices.h"
 #include "memory/trace/trace_blocks.h"
 #include "memory/trace/trace_text.h"
 
@@ -148,7 +146,7 @@ class PagingPlanner {
   }
 
   void TryHostSteps() {
-    ChooseHostSteps(trace_, HostCandidates(trace_, cut_, touches_, resident_), best_.plan->seconds,
+    ChooseHostSteps(trace_, cut_, touches_, resident_, best_.plan->seconds,
                     [&, policy = best_.policy](std::vector<bool> on_host) {
                       on_host_ = std::move(on_host);
                       SetOrder(InOrder());

@@ -1,15 +1,96 @@
-#include "memory/planner/recomputation.h"
+#include "memory/planner/step_choices.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <numeric>
+#include <set>
 #include <utility>
-
-#include "memory/planner/ranked_search.h"
 
 namespace gyre {
 namespace {
+
+// Calls consider(n), which returns whether the first n of `count` candidates are the best so far.
+// First come the multiples of count / shares, then numbers ever nearer to the best.  A number may
+// come twice or be out of range.  Returns the best, or 0.
+template <typename Consider>
+int SearchCount(int count, int shares, const Consider& consider) {
+  int best = 0;
+  const auto attempt = [&](int n) {
+    if (consider(n)) best = n;
+  };
+  for (int share = 1; share <= shares; ++share) attempt(count * share / shares);
+  for (int step = count / shares / 2; step > 0; step /= 2) {
+    const int around = best;
+    attempt(around - step);
+    attempt(around + step);
+  }
+  return best;
+}
+
+// By step: the first n candidates.
+std::vector<bool> FirstOf(const AccessTrace& trace, const std::vector<int>& candidates, int n) {
+  std::vector<bool> set(trace.steps.size());
+  for (int i = 0; i < n; ++i) set[candidates[i]] = true;
+  return set;
+}
+
+// --- Steps on the host ---------------------------------------------------------------------------
+
+// Whether it touches a state that is on the device for good only because a pinned one is of its
+// block.  A step on the host would look for its page.
+bool TouchesBesidePinned(const AccessTrace& trace, const TraceBlocks& cut, const TraceStep& step) {
+  return std::ranges::any_of(step.touches, [&](const TraceTouch& touch) {
+    int root = touch.state;
+    while (trace.states[root].view_of >= 0) root = trace.states[root].view_of;
+    const bool pinned = trace.states[root].persistent && trace.states[root].pinned;
+    return cut.blocks[cut.states[root].block].pinned && !pinned;
+  });
+}
+
+// Steps that may run on the host and save copies by it.  Sorted by bytes saved per host byte, then
+// by step.
+std::vector<int> HostCandidates(const AccessTrace& trace, const TraceBlocks& cut,
+                                const std::vector<std::vector<BlockTouch>>& touches,
+                                const std::vector<bool>& resident) {
+  std::vector<int> steps(cut.blocks.size());  // by block: that touch it
+  for (const std::vector<BlockTouch>& of_step : touches) {
+    for (const BlockTouch& touch : of_step) ++steps[touch.block];
+  }
+  std::vector<std::pair<double, int>> ranked;
+  for (size_t s = 0; s < trace.steps.size(); ++s) {
+    if (trace.steps[s].host_bytes == 0) continue;
+    bool can = !TouchesBesidePinned(trace, cut, trace.steps[s]);
+    double saved = 0;
+    for (const auto& [b, reads, writes] : touches[s]) {
+      const TraceBlock& block = cut.blocks[b];
+      if (block.pinned || block.bytes == 0) continue;
+      // Nor what travels in 16 bits.
+      const bool whole = block.page_bytes == block.bytes;
+      can &= block.arena == Arena::kDevice && !resident[b] && whole;
+      const auto bytes = static_cast<double>(block.bytes);
+      if (!block.persistent) {
+        saved -= reads ? bytes : 0;  // which goes out for it
+      } else if (steps[b] == 1) {
+        saved += (reads ? bytes : 0) + (writes ? bytes : 0);
+      } else {
+        saved += writes ? bytes : 0;
+      }
+    }
+    const auto moved = static_cast<double>(trace.steps[s].host_bytes);
+    if (can && saved > 0) ranked.emplace_back(saved / moved, static_cast<int>(s));
+  }
+  std::ranges::stable_sort(ranked, std::greater(), &std::pair<double, int>::first);
+  std::vector<int> candidates;
+  for (const auto& [rank, step] : ranked) candidates.push_back(step);
+  return candidates;
+}
+
+// --- Steps that run again ------------------------------------------------------------------------
+//
+// A value is the result of a step's write to a byte range.  Views and groups cut the ranges.  A
+// step may run again if two conditions hold.  Each value that it reads is there again, or is made
+// again before it.  Each value that it overwrites is dead, or is there again when all reruns end.
 
 // A pause counts by its seconds; where no step takes any, by its steps.
 constexpr double kLeastSeconds = 1e-9;
@@ -297,6 +378,29 @@ class Recomputation {
 
 }  // namespace
 
+void ChooseHostSteps(const AccessTrace& trace, const TraceBlocks& cut,
+                     const std::vector<std::vector<BlockTouch>>& touches,
+                     const std::vector<bool>& resident, double without_any,
+                     const std::function<double(std::vector<bool>)>& seconds) {
+  const std::vector<int> candidates = HostCandidates(trace, cut, touches, resident);
+  if (candidates.empty()) return;
+  const int count = static_cast<int>(candidates.size());
+  double best = without_any;
+  std::set<int> tried;
+  const auto consider = [&](int n) {
+    if (n <= 0 || n > count || !tried.insert(n).second) return false;
+    const double took = seconds(FirstOf(trace, candidates, n));
+    if (took >= best) return false;
+    best = took;
+    return true;
+  };
+  if (trace.steps.size() > kManySteps) {
+    consider(count);
+  } else {
+    SearchCount(count, /*shares=*/4, consider);
+  }
+}
+
 void ChooseOrder(const AccessTrace& trace, const TraceBlocks& cut,
                  const std::vector<std::vector<BlockTouch>>& touches, double without_any,
                  const std::function<double(std::vector<int>)>& seconds) {
@@ -319,9 +423,7 @@ void ChooseOrder(const AccessTrace& trace, const TraceBlocks& cut,
 
   const int most = SearchCount(count, /*shares=*/8, [&](int n) {
     if (n < 0 || n > count) return false;
-    std::vector<bool> set(trace.steps.size());
-    for (int i = 0; i < n; ++i) set[candidates[i]] = true;
-    return consider(std::move(set));
+    return consider(FirstOf(trace, candidates, n));
   });
 
   // One more or fewer, first of those about which it is least clear.
