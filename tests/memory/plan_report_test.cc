@@ -14,7 +14,6 @@
 #include "absl/strings/str_split.h"
 #include "memory/planner/paging_schedule.h"
 #include "memory/report/paging_text.h"
-#include "memory/report/plan_history.h"
 #include "memory/report/plan_picture.h"
 #include "tests/memory/random_trace.h"
 

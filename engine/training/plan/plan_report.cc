@@ -8,7 +8,6 @@
 #include "engine/runtime/count_text.h"
 #include "engine/runtime/wrapped_text.h"
 #include "memory/report/paging_text.h"
-#include "memory/report/plan_picture.h"
 #include "memory/trace/trace_text.h"
 
 namespace gyre {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "engine/training/model/model_plan.h"
-#include "memory/report/plan_history.h"
+#include "memory/report/plan_picture.h"
 
 namespace gyre {
 
