@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "engine/runtime/check.h"
 
@@ -33,7 +32,6 @@ class PlacementPolicy {
     }
     for (size_t s = 0; s < touched_.size(); ++s) {
       for (const int b : touched_[s]) usage_[s] += pinned_[b] ? 0 : Size(b);
-      by_usage_.insert({-usage_[s], s});
     }
     available_ -= 2 * PeakSize();
     GYRE_CHECK(available_ >= 0);
@@ -59,12 +57,12 @@ class PlacementPolicy {
 
  private:
   int64_t Size(size_t b) const { return static_cast<int64_t>(input_.all.bytes[b]); }
-  int64_t PeakSize() const { return by_usage_.empty() ? 0 : -by_usage_.begin()->first; }
+  int64_t PeakSize() const { return usage_.empty() ? 0 : std::ranges::max(usage_); }
 
   // Ends where the next one does not fit, though another might.
   void PinWhatThePeakUses() {
-    while (!by_usage_.empty()) {
-      std::vector<int> of_peak = touched_[by_usage_.begin()->second];
+    while (!usage_.empty()) {
+      std::vector<int> of_peak = touched_[std::ranges::max_element(usage_) - usage_.begin()];
       if (input_.last_first) std::ranges::reverse(of_peak);
       const auto data = std::ranges::find_if(
           of_peak, [&](int b) { return !pinned_[b] && !input_.all.persistent[b]; });
@@ -79,19 +77,13 @@ class PlacementPolicy {
   }
 
   void AddToUsage(int b, int64_t bytes) {
-    for (const BlockAccess& access : input_.all.accesses[b]) {
-      const auto s = static_cast<size_t>(access.step);
-      by_usage_.erase({-usage_[s], s});
-      usage_[s] += bytes;
-      by_usage_.insert({-usage_[s], s});
-    }
+    for (const BlockAccess& access : input_.all.accesses[b]) usage_[access.step] += bytes;
   }
 
   const GeepsInput& input_;
   const std::vector<std::vector<int>> touched_;  // by step
   std::vector<bool> pinned_;
-  std::vector<int64_t> usage_;                     // by step: of the buffer
-  std::set<std::pair<int64_t, size_t>> by_usage_;  // less than nothing, and step: the peak is first
+  std::vector<int64_t> usage_;  // by step: of the buffer
   int64_t available_ = 0;
   size_t persistent_ = 0;
 };
