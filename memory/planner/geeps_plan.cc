@@ -40,7 +40,6 @@ class PlacementPolicy {
   std::vector<bool> Run() {
     PinWhatThePeakUses();
     for (const bool persistent : {false, true}) {
-      if (persistent && !input_.may_pin_persistent) break;
       for (size_t b = 0; b < pinned_.size(); ++b) {
         if (pinned_[b] || input_.all.persistent[b] != persistent) continue;
         if (input_.all.accesses[b].empty() || available_ < Size(b)) continue;

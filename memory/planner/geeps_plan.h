@@ -26,8 +26,7 @@ struct GeepsInput {
   size_t capacity_bytes = 0;   // shared by all blocks, resident ones included
   // GeePS may pin any block that the peak uses.  True pins the last declared, false the first.
   bool last_first = false;
-  bool may_pin_persistent = true;
-  size_t most_persistent_bytes = ~size_t{0};  // resident or pinned
+  size_t most_persistent_bytes = 0;  // resident or pinned
 };
 
 // By block: resident or pinned.  Persistent blocks are GeePS's parameters, others its local data.

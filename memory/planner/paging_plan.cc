@@ -187,15 +187,14 @@ class PagingPlanner {
   // The best of what GeePS leaves open: what it pins first, and how it searches its buffer.
   absl::StatusOr<PagingPlan> PlanAsGeeps() {
     absl::StatusOr<PagingPlan> best;
+    const size_t most = limits_.homes == nullptr ? limits_.most_resident_bytes : 0;
     for (const bool last_first : {false, true}) {
       input_.accesses = all_;
-      const std::vector<bool> resident =
-          PinAsGeeps({.all = input_,
-                      .resident = resident_,
-                      .capacity_bytes = room_,
-                      .last_first = last_first,
-                      .may_pin_persistent = limits_.homes == nullptr,
-                      .most_persistent_bytes = limits_.most_resident_bytes});
+      const std::vector<bool> resident = PinAsGeeps({.all = input_,
+                                                     .resident = resident_,
+                                                     .capacity_bytes = room_,
+                                                     .last_first = last_first,
+                                                     .most_persistent_bytes = most});
       const LayoutInput& input = InputWith(resident);
       for (const bool next_fit : {true, false}) {
         ASSIGN_OR_RETURN(PagingPlan plan, PlanWith(resident, LayOutAsGeeps(input, next_fit)));
