@@ -11,9 +11,7 @@
 #include <vector>
 
 #include "engine/runtime/device/device.h"
-#include "memory/pager/disk_copies.h"
 #include "memory/pager/page_copies.h"
-#include "memory/planner/paging_schedule.h"
 
 namespace gyre {
 
