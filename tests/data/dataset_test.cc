@@ -71,25 +71,23 @@ TEST_F(DatasetTest, ReadsImagesOfAnySizePlainAndPacked) {
     for (bool gzip : {false, true}) {
       const std::string images_file = Idx(dims, pixels), labels_file = Idx({dims[0]}, labels);
       const auto dataset =
-          Open(gzip ? Gzip(images_file) : images_file, gzip ? Gzip(labels_file) : labels_file);
-      ASSERT_TRUE(dataset.ok()) << dataset.status();
-      EXPECT_EQ((*dataset)->size(), dims[0]);
-      ASSERT_EQ((*dataset)->arrays().size(), 2u);
-      const DataArray &image = (*dataset)->arrays()[0], &label = (*dataset)->arrays()[1];
+          *Open(gzip ? Gzip(images_file) : images_file, gzip ? Gzip(labels_file) : labels_file);
+      EXPECT_EQ(dataset->size(), dims[0]);
+      ASSERT_EQ(dataset->arrays().size(), 2u);
+      const DataArray &image = dataset->arrays()[0], &label = dataset->arrays()[1];
       EXPECT_EQ(image.input, "image");
       EXPECT_EQ(image.shape, (Shape{dims[1], dims[2], dims.size() == 4 ? dims[3] : 1}));
       EXPECT_EQ(label.input, "label");
       EXPECT_EQ(label.shape, Shape{});
-      ExpectSamples(**dataset, pixels, labels);
+      ExpectSamples(*dataset, pixels, labels);
     }
   }
 }
 
 TEST_F(DatasetTest, SamplesOutsideAreErrors) {
-  const auto dataset = Open(Idx({2, 1, 1}, "ab"), Idx({2}, "cd"));
-  ASSERT_TRUE(dataset.ok());
+  const auto dataset = Open(Idx({2, 1, 1}, "ab"), Idx({2}, "cd")).value();
   for (int64_t index : {int64_t{-1}, int64_t{2}, std::numeric_limits<int64_t>::max()}) {
-    const absl::Status status = ReadSample(**dataset, index, 0).status();
+    const absl::Status status = ReadSample(*dataset, index, 0).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
     EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ / "images"));
   }
@@ -98,9 +96,8 @@ TEST_F(DatasetTest, SamplesOutsideAreErrors) {
 TEST_F(DatasetTest, AFileMayHaveSeveralGzipMembers) {
   const std::string images = Idx({3, 2, 2}, "abcdefghijkl"), labels = Idx({3}, "xyz");
   const auto dataset =
-      Open(Gzip(images.substr(0, 5)) + Gzip("") + Gzip(images.substr(5)), Gzip(labels));
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  ExpectSamples(**dataset, "abcdefghijkl", "xyz");
+      Open(Gzip(images.substr(0, 5)) + Gzip("") + Gzip(images.substr(5)), Gzip(labels)).value();
+  ExpectSamples(*dataset, "abcdefghijkl", "xyz");
 }
 
 TEST_F(DatasetTest, DamagedGzipIsFound) {
@@ -187,19 +184,18 @@ TEST_F(DatasetTest, OpensNamedArrays) {
       "test { arrays { array { input: 'a' file: 'idx.gz' } array { input: 'b' file: 'ids.npy' } "
       "array { input: 'c' file: 'bytes.npy' } } }",
       &config));
-  auto dataset = OpenDataset(config, /*train=*/false, folder_ / "t");
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  EXPECT_EQ((*dataset)->size(), 2);
-  const std::vector<DataArray>& arrays = (*dataset)->arrays();
+  auto dataset = OpenDataset(config, /*train=*/false, folder_ / "t").value();
+  EXPECT_EQ(dataset->size(), 2);
+  const std::vector<DataArray>& arrays = dataset->arrays();
   ASSERT_EQ(arrays.size(), 3u);
   EXPECT_EQ(arrays[0].shape, Shape{4});
   EXPECT_EQ(arrays[0].dtype, DType::kU8);
   EXPECT_EQ(arrays[1].shape, Shape{});
-  EXPECT_EQ(*ReadSample(**dataset, 0, 1)->as<int32_t>(), 7);
-  EXPECT_EQ(*ReadSample(**dataset, 1, 1)->as<int32_t>(), -2);
+  EXPECT_EQ(*ReadSample(*dataset, 0, 1)->as<int32_t>(), 7);
+  EXPECT_EQ(*ReadSample(*dataset, 1, 1)->as<int32_t>(), -2);
   EXPECT_EQ(arrays[2].input, "c");
   EXPECT_EQ(arrays[2].shape, (Shape{3, 2}));
-  EXPECT_EQ(std::string(static_cast<char*>(ReadSample(**dataset, 1, 2)->data), 6), bytes.substr(6));
+  EXPECT_EQ(std::string(static_cast<char*>(ReadSample(*dataset, 1, 2)->data), 6), bytes.substr(6));
   WriteBytes(folder_ / "bytes.npy", Npy("|u1", "(3, 2, 2)", bytes));
   EXPECT_EQ(OpenDataset(config, false, folder_ / "t").status().message(),
             absl::StrCat(folder_ / "idx.gz", " holds 2 samples, but ", folder_ / "bytes.npy",
@@ -213,17 +209,16 @@ TEST_F(DatasetTest, ReadsFashionMnist) {
     const std::string stem = "/usr/share/datasets/fashion-mnist/" + name;
     config.mutable_test()->mutable_idx()->set_images(stem + "-images-idx3-ubyte.gz");
     config.mutable_test()->mutable_idx()->set_labels(stem + "-labels-idx1-ubyte.gz");
-    const auto dataset = OpenDataset(config, /*train=*/false, "");
-    ASSERT_TRUE(dataset.ok()) << dataset.status();
-    EXPECT_EQ((*dataset)->size(), size);
-    EXPECT_EQ((*dataset)->arrays()[0].shape, (Shape{28, 28, 1}));
+    const auto dataset = OpenDataset(config, /*train=*/false, "").value();
+    EXPECT_EQ(dataset->size(), size);
+    EXPECT_EQ(dataset->arrays()[0].shape, (Shape{28, 28, 1}));
     std::array<int, 10> counts{};
     double sum = 0;
     for (int i = 0; i < size; ++i) {
-      const uint8_t label = *ReadSample(**dataset, i, 1)->as<uint8_t>();
+      const uint8_t label = *ReadSample(*dataset, i, 1)->as<uint8_t>();
       ASSERT_LT(label, 10);
       ++counts[label];
-      const auto* image = ReadSample(**dataset, i, 0)->as<uint8_t>();
+      const auto* image = ReadSample(*dataset, i, 0)->as<uint8_t>();
       sum += std::accumulate(image, image + 784, 0);
     }
     EXPECT_THAT(counts, testing::Each(size / 10));

@@ -14,8 +14,7 @@ namespace {
 TEST(FolderLock, KeepsASecondWriterOut) {
   const TempFolder folder;
   {
-    const auto first = FolderLock::Take(folder.path());
-    ASSERT_TRUE(first.ok()) << first.status();
+    const auto first = FolderLock::Take(folder.path()).value();
     const auto second = FolderLock::Take(folder.path(), std::chrono::milliseconds(0));
     EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
     EXPECT_EQ(
@@ -27,12 +26,11 @@ TEST(FolderLock, KeepsASecondWriterOut) {
 
 TEST(FolderLock, WaitsForOneThatEnds) {
   const TempFolder folder;
-  auto first = FolderLock::Take(folder.path());
-  ASSERT_TRUE(first.ok()) << first.status();
+  auto first = FolderLock::Take(folder.path()).value();
   // Most likely while the second waits; if not, it need not wait.
   std::thread ending([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    *first = FolderLock();
+    first = FolderLock();
   });
   EXPECT_TRUE(FolderLock::Take(folder.path()).ok());
   ending.join();

@@ -27,17 +27,14 @@ TEST(PrivateFolder, IsItsUsersWhateverTheUmask) {
   for (const mode_t mask : {0, 022, 0777}) {
     const mode_t before = umask(mask);
     {
-      const auto folder = PrivateFolder::Make(parent.path(), "data", "1");
-      ASSERT_TRUE(folder.ok()) << folder.status();
-      EXPECT_EQ(ModeOf(folder->path()), 0700u);
-      const auto file = folder->Create("a/b/c");
-      ASSERT_TRUE(file.ok()) << file.status();
-      close(*file);
-      for (const char* inner : {"/a", "/a/b"}) EXPECT_EQ(ModeOf(folder->path() + inner), 0700u);
-      EXPECT_EQ(ModeOf(folder->path() + "/a/b/c"), 0600u);
-      EXPECT_FALSE(folder->Create("a/b/c").ok()) << "made twice";
+      const auto folder = PrivateFolder::Make(parent.path(), "data", "1").value();
+      EXPECT_EQ(ModeOf(folder.path()), 0700u);
+      close(folder.Create("a/b/c").value());
+      for (const char* inner : {"/a", "/a/b"}) EXPECT_EQ(ModeOf(folder.path() + inner), 0700u);
+      EXPECT_EQ(ModeOf(folder.path() + "/a/b/c"), 0600u);
+      EXPECT_FALSE(folder.Create("a/b/c").ok()) << "made twice";
       const auto shared = PrivateFolder::Make(parent.path(), "data", "1");
-      EXPECT_EQ(shared->path(), folder->path());
+      EXPECT_EQ(shared->path(), folder.path());
     }
     EXPECT_TRUE(parent.List().empty());
     umask(before);

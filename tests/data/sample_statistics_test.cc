@@ -45,16 +45,15 @@ template <typename T>
 void ExpectExact(const std::vector<T>& values, int64_t samples, const std::vector<int64_t>& sample,
                  double tolerance = 1e-15) {
   const MemoryDataset dataset = DatasetOf(values, samples, sample);
-  const auto found = StatisticsOf(dataset, 0, samples);
-  ASSERT_TRUE(found.ok()) << found.status();
+  const auto found = StatisticsOf(dataset, 0, samples).value();
   const size_t channels = sample.empty() ? 1 : static_cast<size_t>(sample.back());
-  ASSERT_EQ(found->mean.size(), channels);
-  ASSERT_EQ(found->std.size(), channels);
+  ASSERT_EQ(found.mean.size(), channels);
+  ASSERT_EQ(found.std.size(), channels);
   for (size_t c = 0; c < channels; ++c) {
     const auto [mean, std] = Expected(values, channels, c);
-    EXPECT_LE(std::abs(found->mean[c] - mean), tolerance * std::max(std::abs(mean), std)) << c;
-    EXPECT_LE(std::abs(found->std[c] - std), tolerance * std) << c << ": " << std;
-    EXPECT_EQ(found->values[c], static_cast<int64_t>(values.size() / channels));
+    EXPECT_LE(std::abs(found.mean[c] - mean), tolerance * std::max(std::abs(mean), std)) << c;
+    EXPECT_LE(std::abs(found.std[c] - std), tolerance * std) << c << ": " << std;
+    EXPECT_EQ(found.values[c], static_cast<int64_t>(values.size() / channels));
   }
 }
 

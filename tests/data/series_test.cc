@@ -174,10 +174,9 @@ TEST_F(Series, ReviewsWithoutLabelsArePredicted) {
   const std::string data =
       "train { reviews { file: 'train' length: 1 } } test { reviews { file: 'given' } }";
   inputs_ = {{.name = "text", .dims = {1}, .label = true}};
-  const auto given = Open(data, /*train=*/false);
-  ASSERT_TRUE(given.ok()) << given.status();
-  EXPECT_EQ(All<int32_t>(**given, "text"), (Ints{2, 1, 2}));
-  EXPECT_EQ((*given)->arrays().size(), 2u);  // and lengths
+  const auto given = Open(data, /*train=*/false).value();
+  EXPECT_EQ(All<int32_t>(*given, "text"), (Ints{2, 1, 2}));
+  EXPECT_EQ(given->arrays().size(), 2u);  // and lengths
   inputs_.push_back({.name = "label", .dims = {}, .label = true});
   EXPECT_EQ(Error(data, /*train=*/false), "@given:1: expected LABEL TAB TEXT");
 }

@@ -146,9 +146,8 @@ TEST_F(Shots, PointsMayBeMany) {
     ones += ",1";
   }
   Write("s/1.csv", names + zeros + ones);
-  const auto data = Open("train { shots { folder: 's' profile: 'te' length: 2 warning: 1 } }");
-  ASSERT_TRUE(data.ok()) << data.status();
-  EXPECT_EQ((*data)->arrays()[0].shape, Shape({2, kPoints}));
+  const auto data = *Open("train { shots { folder: 's' profile: 'te' length: 2 warning: 1 } }");
+  EXPECT_EQ(data->arrays()[0].shape, Shape({2, kPoints}));
 }
 
 // The scales are the training shots', and no test's.

@@ -133,13 +133,12 @@ TEST_F(SafetensorsTest, ReadsWhatOthersWrite) {
                   "\"u\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}, "
                   "\"e\":{\"dtype\":\"F32\",\"shape\":[0,7],\"data_offsets\":[9,9]}}  ",
                   std::string("\x07\0\0\0\0\0\0\xf0\x3f", 9)));
-  const absl::StatusOr<TensorFile> file = TensorFile::Read(folder_ / "x");
-  ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_EQ(file->tensors().size(), 3u);
-  ASSERT_EQ(reinterpret_cast<uintptr_t>(file->Find("zA")->data) % 8, 0u);
-  EXPECT_EQ(file->Find("zA")->as<double>()[0], 1.0);
-  EXPECT_EQ(file->Find("u")->as<uint8_t>()[0], 7);
-  EXPECT_EQ(file->Find("e")->shape, (Shape{0, 7}));
+  const TensorFile file = TensorFile::Read(folder_ / "x").value();
+  EXPECT_EQ(file.tensors().size(), 3u);
+  ASSERT_EQ(reinterpret_cast<uintptr_t>(file.Find("zA")->data) % 8, 0u);
+  EXPECT_EQ(file.Find("zA")->as<double>()[0], 1.0);
+  EXPECT_EQ(file.Find("u")->as<uint8_t>()[0], 7);
+  EXPECT_EQ(file.Find("e")->shape, (Shape{0, 7}));
   WriteBytes(folder_ / "x", File("{}", ""));
   EXPECT_TRUE(TensorFile::Read(folder_ / "x").ok());
   WriteBytes(folder_ / "x", File("{\"__metadata__\":{}}", ""));
@@ -188,13 +187,12 @@ TEST_F(SafetensorsTest, ATensorThatCannotBeReadIsRefusedOnlyWhereItIsAskedFor) {
                                {R"({"dtype":"U8","shape":[1,1,1,1,1,1,3],"data_offsets":[2,5]})",
                                 "has 7 extents, more than 6"}}) {
     WriteBytes(folder_ / "x", File("{" + a + ",\"b\":" + b + "}", "12345"));
-    const auto file = TensorFile::Read(folder_ / "x");
-    ASSERT_TRUE(file.ok()) << file.status();
-    EXPECT_EQ(file->tensors().size(), 1u);
-    EXPECT_EQ(file->Find("a")->as<uint8_t>()[1], '2');
-    EXPECT_EQ(file->Find("b"), nullptr);
-    EXPECT_TRUE(file->CheckReadable("a").ok());
-    EXPECT_EQ(file->CheckReadable("b").message(), std::string("its tensor \"b\" ") + why);
+    const auto file = TensorFile::Read(folder_ / "x").value();
+    EXPECT_EQ(file.tensors().size(), 1u);
+    EXPECT_EQ(file.Find("a")->as<uint8_t>()[1], '2');
+    EXPECT_EQ(file.Find("b"), nullptr);
+    EXPECT_TRUE(file.CheckReadable("a").ok());
+    EXPECT_EQ(file.CheckReadable("b").message(), std::string("its tensor \"b\" ") + why);
     EXPECT_EQ(TensorFiles::Open({folder_ / "x"})->entries().size(), 1u);
   }
 }
@@ -425,9 +423,8 @@ TEST_F(NpzTest, OtherArchivesAndPicklesAreTold) {
   zip("c.npz", "w.npy",
       std::string("\x93NUMPY\1\0\x3a\0", 10) +
           "{'descr': '<c8', 'fortran_order': False, 'shape': (0, ), }");
-  const absl::StatusOr<TensorFile> file = TensorFile::Read(folder_ / "c.npz");
-  ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_THAT(std::string(file->CheckReadable("w").message()),
+  const TensorFile file = TensorFile::Read(folder_ / "c.npz").value();
+  EXPECT_THAT(std::string(file.CheckReadable("w").message()),
               HasSubstr("its tensor \"w\" is not read: "));
 }
 

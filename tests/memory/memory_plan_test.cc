@@ -32,13 +32,12 @@ TEST(MemoryPlan, PersistentStatesComeFirstInOrderOfDeclaration) {
   trace.states = {State("x", 10 * kPage), Persistent("w", 1), State("y", 1),
                   Persistent("u", kPage + 1)};
   trace.steps = {{"s", {Writes(0), Writes(2), Reads(3)}}};
-  const absl::StatusOr<MemoryPlan> plan = PlanMemory(trace, kUnlimited);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->placements[1].offset, 0u);
-  EXPECT_EQ(plan->placements[3].offset, kPage);
-  EXPECT_EQ(plan->placements[0].offset, 3 * kPage);
-  EXPECT_EQ(plan->placements[2].offset, 13 * kPage);
-  EXPECT_EQ(plan->device_bytes, 14 * kPage);
+  const MemoryPlan plan = PlanMemory(trace, kUnlimited).value();
+  EXPECT_EQ(plan.placements[1].offset, 0u);
+  EXPECT_EQ(plan.placements[3].offset, kPage);
+  EXPECT_EQ(plan.placements[0].offset, 3 * kPage);
+  EXPECT_EQ(plan.placements[2].offset, 13 * kPage);
+  EXPECT_EQ(plan.device_bytes, 14 * kPage);
 }
 
 TEST(MemoryPlan, OverCapacityNamesStepStatesAndBytes) {
@@ -129,9 +128,8 @@ TEST(MemoryPlan, Explain) {
                   State("bucket", 1)};
   trace.states[2].arena = Arena::kCommunication;
   trace.steps = {{"load", {}}, {"forward", {Reads(0), Writes(1)}}, {"send", {Writes(2)}}};
-  const absl::StatusOr<MemoryPlan> plan = PlanMemory(trace, kUnlimited);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(Explain(trace, *plan),
+  const MemoryPlan plan = PlanMemory(trace, kUnlimited).value();
+  EXPECT_EQ(Explain(trace, plan),
             "device memory of the net    32.0 KiB            32768 bytes\n"
             "  kept between iterations   12.0 KiB            12288 bytes\n"
             "  reused within one         20.0 KiB            20480 bytes\n"

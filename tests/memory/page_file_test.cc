@@ -204,8 +204,7 @@ TEST(PageFile, LeavesNothing) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/empty");
   std::filesystem::create_directory(folder);
   {
-    const auto file = PageFile::Create(folder, 4 * kSector, kSector);
-    ASSERT_TRUE(file.ok()) << file.status();
+    const auto file = PageFile::Create(folder, 4 * kSector, kSector).value();
     EXPECT_TRUE(std::filesystem::is_empty(folder));
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder));
@@ -213,8 +212,7 @@ TEST(PageFile, LeavesNothing) {
 
 TEST(PageFile, ReservesItsSpace) {
   const std::string folder = std::filesystem::canonical(testing::TempDir()).string();
-  const auto file = PageFile::Create(folder, 100 * kSector, 0);
-  ASSERT_TRUE(file.ok()) << file.status();
+  const auto file = PageFile::Create(folder, 100 * kSector, 0).value();
   struct stat status;
   ASSERT_EQ(fstat(Descriptor(folder), &status), 0);
   EXPECT_EQ(status.st_size, static_cast<off_t>(100 * kSector));

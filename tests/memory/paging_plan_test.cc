@@ -240,16 +240,15 @@ TEST(PagingPlan, EqualLayersComeCloseToTheBound) {
       const AccessTrace trace = EqualLayers(kLayers, kPages, 1e-3);
       const double all = kLayers * kPages * kPage, forward = kLayers * 1e-3;
       const double bandwidth = all / (kappa * forward);
-      const absl::StatusOr<PagingPlan> plan = PlanPaging(
-          trace, {bandwidth, bandwidth}, {.capacity_bytes = static_cast<size_t>(share * all)});
-      ASSERT_TRUE(plan.ok());
+      const PagingPlan plan = *PlanPaging(trace, {bandwidth, bandwidth},
+                                          {.capacity_bytes = static_cast<size_t>(share * all)});
       const double leaves = (1 - share) * all / bandwidth;
       const double bound = std::max(forward, leaves) + std::max(2 * forward, leaves);
       RecordProperty(absl::StrCat("kappa_", kappa, "_share_", share),
-                     absl::StrCat(bound / plan->seconds));
+                     absl::StrCat(bound / plan.seconds));
       printf("kappa %.1f at %.0f %%: %.3f of the bound\n", kappa, 100 * share,
-             bound / plan->seconds);
-      EXPECT_GE(bound / plan->seconds, 0.9);
+             bound / plan.seconds);
+      EXPECT_GE(bound / plan.seconds, 0.9);
     }
   }
 }
@@ -365,11 +364,10 @@ TEST(PagingPlan, HostMemoryTooSmallForTheStaging) {
 // Host memory goes to what is needed soonest: here to what the last layers leave.
 TEST(PagingPlan, WhatWaitsLongestIsOnDisk) {
   const AccessTrace trace = EqualLayers(32, 10, 1e-3);
-  const absl::StatusOr<PagingPlan> plan =
-      PlanPaging(trace, {}, {.capacity_bytes = 4 * 10 * kPage, .host_bytes = 120 * kPage});
-  ASSERT_TRUE(plan.ok()) << plan.status();
+  const PagingPlan plan =
+      *PlanPaging(trace, {}, {.capacity_bytes = 4 * 10 * kPage, .host_bytes = 120 * kPage});
   int first_in_memory = -1;
-  for (const PagedBlock& block : plan->blocks) {
+  for (const PagedBlock& block : plan.blocks) {
     if (block.page == kNoPage) continue;
     if (!block.on_disk && first_in_memory < 0) first_in_memory = block.states.front();
     EXPECT_EQ(block.on_disk, first_in_memory < 0) << trace.states[block.states.front()].name;

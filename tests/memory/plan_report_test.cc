@@ -203,9 +203,8 @@ TEST(PlanReport, TheLargestComeFirstAndTheRestInOneLine) {
   trace.states[7].bytes = 3 * 4096;
   trace.states[8].name = std::string(100, 'l');
   const PagingCosts costs;
-  const auto plan = PlanPaging(trace, costs, {.capacity_bytes = FindLargestStep(trace).bytes});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  const std::string text = DescribePlaces(trace, *plan);
+  const auto plan = *PlanPaging(trace, costs, {.capacity_bytes = FindLargestStep(trace).bytes});
+  const std::string text = DescribePlaces(trace, plan);
   const std::string after = text.substr(text.find("the largest"));
   EXPECT_THAT(after.substr(after.find('\n'), 20), HasSubstr("12.0 KiB"));
   EXPECT_THAT(text, HasSubstr(" smaller ones\n"));

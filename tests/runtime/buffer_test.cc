@@ -73,9 +73,8 @@ TEST_F(BufferTest, SelfMoveKeepsTheMemory) {
 }
 
 TEST_F(BufferTest, PinnedHostMemoryIsGivenBackAsSuch) {
-  absl::StatusOr<Buffer> pinned = Buffer::Allocate(*device_, MemoryKind::kPinnedHost, 1000);
-  ASSERT_TRUE(pinned.ok()) << pinned.status();
-  Buffer moved = *std::move(pinned);
+  Buffer pinned = Buffer::Allocate(*device_, MemoryKind::kPinnedHost, 1000).value();
+  Buffer moved = std::move(pinned);
   EXPECT_TRUE(Free(100));
 }
 

@@ -66,17 +66,16 @@ TEST(Jpeg, WindowsAreThoseOfTheWhole) {
   for (int i = 0; i < 150; ++i) {
     const JpegKind kind = RandomKind(i % 3 == 0 ? 20 : 150, &random);
     const std::string file = RandomJpeg(kind, &random);
-    const auto header = ReadJpegHeader(file);
-    ASSERT_TRUE(header.ok()) << header.status();
-    ASSERT_EQ(header->height, kind.height);
-    ASSERT_EQ(header->width, kind.width);
+    const auto header = ReadJpegHeader(file).value();
+    ASSERT_EQ(header.height, kind.height);
+    ASSERT_EQ(header.width, kind.width);
     for (const int channels : {1, 3, 4}) {
       const Bytes whole = Components(kind.stored) == 4
-                              ? Decoded(file, Whole(*header), channels)
+                              ? Decoded(file, Whole(header), channels)
                               : ReadWholeJpeg(file, OutputColors(channels));
-      ASSERT_EQ(Decoded(file, Whole(*header), channels), whole) << i;
+      ASSERT_EQ(Decoded(file, Whole(header), channels), whole) << i;
       for (int k = 0; k < 5; ++k) {
-        const Window window = RandomWindowOf(*header, &random);
+        const Window window = RandomWindowOf(header, &random);
         ASSERT_EQ(Decoded(file, window, channels), Cut(whole, kind.width, window, channels))
             << "picture " << i << " " << kind.height << " x " << kind.width << ", window "
             << window.top << " " << window.left << " " << window.height << " " << window.width;
@@ -176,14 +175,13 @@ TEST(Jpeg, LastScansMayBeAbsent) {
       scans.push_back(at);
     ASSERT_GE(scans.size(), 4u);
     const std::string part = file.substr(0, scans[1 + random() % (scans.size() - 1)]) + "\xff\xd9";
-    const auto header = ReadJpegHeader(part);
-    ASSERT_TRUE(header.ok());
-    const Bytes whole = Decoded(part, Whole(*header), 3);
+    const auto header = ReadJpegHeader(part).value();
+    const Bytes whole = Decoded(part, Whole(header), 3);
     if (Components(kind.stored) < 4) {
       EXPECT_EQ(whole, ReadWholeJpeg(part, JCS_RGB));
     }
     for (int k = 0; k < 5; ++k) {
-      const Window window = RandomWindowOf(*header, &random);
+      const Window window = RandomWindowOf(header, &random);
       ASSERT_EQ(Decoded(part, window, 3), Cut(whole, kind.width, window, 3)) << i;
     }
   }
@@ -212,12 +210,11 @@ TEST(Jpeg, OrientationIsOfTheFirstExif) {
     const size_t first = file.find("\xff\xe1");
     const std::string other = std::string(file).insert(first, xmp);
     for (const std::string& each : {file, other}) {
-      const auto header = ReadJpegHeader(each);
-      ASSERT_TRUE(header.ok()) << header.status();
-      EXPECT_EQ(header->orientation, static_cast<int>(orientation));
-      EXPECT_EQ(header->height, orientation >= 5 ? 9 : 5);
-      EXPECT_EQ(header->width, orientation >= 5 ? 5 : 9);
-      EXPECT_EQ(header->format, PictureFormat::kJpeg);
+      const auto header = ReadJpegHeader(each).value();
+      EXPECT_EQ(header.orientation, static_cast<int>(orientation));
+      EXPECT_EQ(header.height, orientation >= 5 ? 9 : 5);
+      EXPECT_EQ(header.width, orientation >= 5 ? 5 : 9);
+      EXPECT_EQ(header.format, PictureFormat::kJpeg);
     }
   }
 }
@@ -274,11 +271,10 @@ TEST(Jpeg, DamageAboveTheWindowsEndIsNoticed) {
   const std::string file = RandomJpeg({.height = 200, .width = 100}, &random);
   // A marker where there is data, halfway.
   const std::string damaged = std::string(file).replace(file.size() / 2, 2, "\xff\xd5");
-  const auto header = ReadJpegHeader(damaged);
-  ASSERT_TRUE(header.ok());
+  const auto header = ReadJpegHeader(damaged).value();
   Bytes pixels(200 * 100 * 3);
   const auto status = [&](const Window& window) {
-    return DecodeJpeg(damaged, *header, window, {}, pixels.data());
+    return DecodeJpeg(damaged, header, window, {}, pixels.data());
   };
   EXPECT_EQ(status({0, 0, 50, 100}), absl::OkStatus());
   for (const Window& window : {Window{0, 0, 200, 100}, Window{190, 50, 1, 1}})
@@ -373,12 +369,11 @@ TEST(Jpeg, ArithmeticCodeMayEndEarlyByFewPixels) {
     std::string vast = file;
     const size_t frame = vast.find(progressive ? "\xff\xca" : "\xff\xc9");
     vast.replace(frame + 5, 4, std::string("\x40\0\x40\0", 4));  // 16384 x 16384
-    const auto header = ReadJpegHeader(vast);
-    ASSERT_TRUE(header.ok());
-    ASSERT_EQ(header->height, 16384);
+    const auto header = ReadJpegHeader(vast).value();
+    ASSERT_EQ(header.height, 16384);
     for (const Window& window : {Window{0, 0, 99, 2}, Window{16383, 16383, 1, 1}}) {
       uint8_t pixels[99 * 2 * 3];
-      const absl::Status status = DecodeJpeg(vast, *header, window, {}, pixels);
+      const absl::Status status = DecodeJpeg(vast, header, window, {}, pixels);
       EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
       EXPECT_NE(status.message().find("the arithmetic code ends "), std::string_view::npos)
           << status;

@@ -72,18 +72,17 @@ TEST(Picture, IsTurnedAsExifSays) {
                                            .progressive = progressive,
                                            .exif = ExifData(orientation, progressive)},
                                           &random);
-      const auto header = ReadPictureHeader(file, kMostPixels);
-      ASSERT_TRUE(header.ok()) << header.status();
+      const auto header = ReadPictureHeader(file, kMostPixels).value();
       for (const int channels : {1, 3, 4}) {
         const Shown shown = Oriented(
             {height, width, channels, ReadWholeJpeg(file, OutputColors(channels))}, orientation);
-        ASSERT_EQ(header->height, shown.height);
-        ASSERT_EQ(header->width, shown.width);
+        ASSERT_EQ(header.height, shown.height);
+        ASSERT_EQ(header.width, shown.width);
         for (int i = 0; i < 6; ++i) {
           const Window window = i == 0 ? Window{0, 0, shown.height, shown.width}
                                        : RandomWindow(shown.height, shown.width, &random);
           Bytes pixels(static_cast<size_t>(window.height * window.width * channels));
-          ASSERT_EQ(DecodePicture(file, *header, window, {.channels = channels}, pixels.data()),
+          ASSERT_EQ(DecodePicture(file, header, window, {.channels = channels}, pixels.data()),
                     absl::OkStatus());
           ASSERT_EQ(pixels, Cut(shown.pixels, shown.width, window, channels))
               << height << " x " << width << " " << orientation;
@@ -114,13 +113,12 @@ TEST(Picture, FormatIsTheSignatures) {
   for (const auto& [file, format] : {std::pair(jpeg, PictureFormat::kJpeg),
                                      {png, PictureFormat::kPng},
                                      {webp, PictureFormat::kWebp}}) {
-    const auto header = ReadPictureHeader(file, kMostPixels);
-    ASSERT_TRUE(header.ok()) << header.status();
-    EXPECT_EQ(header->format, format);
-    EXPECT_EQ(header->height, 5);
-    EXPECT_EQ(header->width, 4);
+    const auto header = ReadPictureHeader(file, kMostPixels).value();
+    EXPECT_EQ(header.format, format);
+    EXPECT_EQ(header.height, 5);
+    EXPECT_EQ(header.width, 4);
     Bytes decoded(pixels.size());
-    ASSERT_EQ(DecodePicture(file, *header, {0, 0, 5, 4}, {}, decoded.data()), absl::OkStatus());
+    ASSERT_EQ(DecodePicture(file, header, {0, 0, 5, 4}, {}, decoded.data()), absl::OkStatus());
     if (format != PictureFormat::kJpeg) {
       EXPECT_EQ(decoded, pixels);
     }
@@ -148,10 +146,9 @@ TEST(Picture, FailedDecodingOfATurnedPictureIsItsError) {
   std::mt19937_64 random(4);
   std::string file = RandomJpeg({.height = 20, .width = 30, .exif = ExifData(6, false)}, &random);
   file.resize(file.size() - 1);
-  const auto header = ReadPictureHeader(file, kMostPixels);
-  ASSERT_TRUE(header.ok());
+  const auto header = ReadPictureHeader(file, kMostPixels).value();
   Bytes pixels(600 * 3);
-  EXPECT_EQ(DecodePicture(file, *header, {0, 0, 30, 20}, {}, pixels.data()).code(),
+  EXPECT_EQ(DecodePicture(file, header, {0, 0, 30, 20}, {}, pixels.data()).code(),
             absl::StatusCode::kDataLoss);
 }
 
@@ -162,9 +159,8 @@ TEST(Picture, OfAMaskTheNumbersAreTurnedAndOtherFormatsRefused) {
   const std::string mask = WithPngChunk(picture.file, "IDAT", "eXIf", kExifSix);
   const PixelFormat indices = {.channels = 1, .indices = true};
   Bytes pixels(6);
-  const auto header = ReadPictureHeader(mask, kMostPixels);
-  ASSERT_TRUE(header.ok()) << header.status();
-  EXPECT_EQ(DecodePicture(mask, *header, {0, 0, 3, 2}, indices, pixels.data()), absl::OkStatus());
+  const auto header = ReadPictureHeader(mask, kMostPixels).value();
+  EXPECT_EQ(DecodePicture(mask, header, {0, 0, 3, 2}, indices, pixels.data()), absl::OkStatus());
   const std::vector<uint32_t>& v = picture.values;
   EXPECT_EQ(std::vector<uint32_t>(pixels.begin(), pixels.end()),
             (std::vector<uint32_t>{v[3], v[0], v[4], v[1], v[5], v[2]}));
@@ -185,15 +181,14 @@ TEST(Picture, EmptyFileIsNone) {
 TEST(PictureDeathTest, WindowsLieWithin) {
   std::mt19937_64 random(5);
   const std::string file = RandomJpeg({.height = 20, .width = 30}, &random);
-  const auto header = ReadPictureHeader(file, kMostPixels);
-  ASSERT_TRUE(header.ok());
+  const auto header = ReadPictureHeader(file, kMostPixels).value();
   Bytes pixels(21 * 31 * 4);
   for (const Window& window : {Window{0, 0, 21, 30}, Window{0, 0, 20, 31}, Window{-1, 0, 1, 1},
                                Window{0, 30, 1, 1}, Window{0, 0, 0, 1}, Window{0, 0, 1, 0}})
-    EXPECT_DEATH((void)DecodePicture(file, *header, window, {}, pixels.data()), "window");
-  EXPECT_DEATH((void)DecodePicture(file, *header, {0, 0, 1, 1}, {.channels = 2}, pixels.data()),
+    EXPECT_DEATH((void)DecodePicture(file, header, window, {}, pixels.data()), "window");
+  EXPECT_DEATH((void)DecodePicture(file, header, {0, 0, 1, 1}, {.channels = 2}, pixels.data()),
                "channels");
-  EXPECT_DEATH((void)DecodePicture(file, *header, {0, 0, 1, 1}, {.indices = true}, pixels.data()),
+  EXPECT_DEATH((void)DecodePicture(file, header, {0, 0, 1, 1}, {.indices = true}, pixels.data()),
                "indices");
 }
 

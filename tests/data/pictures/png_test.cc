@@ -78,12 +78,11 @@ TEST(Png, IndicesAreNumbersAsStored) {
   for (PngKind kind : AllKinds()) {
     kind.height = 9, kind.width = 13;
     const PngPicture picture = RandomPng(kind, &random);
-    const auto header = ReadPngHeader(picture.file);
-    ASSERT_TRUE(header.ok()) << header.status();
+    const auto header = ReadPngHeader(picture.file).value();
     for (int i = 0; i < 4; ++i) {
       const Window window = i == 0 ? Window{0, 0, 9, 13} : RandomWindow(9, 13, &random);
       const auto decoded =
-          DecodeWindow(&DecodePng, picture.file, *header, window, {.channels = 1, .indices = true});
+          DecodeWindow(&DecodePng, picture.file, header, window, {.channels = 1, .indices = true});
       if (SamplesOf(kind.color_type) > 1 || kind.depth > 8) {
         const std::string got = SamplesOf(kind.color_type) > 2    ? "colours"
                                 : SamplesOf(kind.color_type) == 2 ? "grey and alpha"
@@ -147,11 +146,10 @@ TEST(Png, AWrongAdlerIsAnErrorOfTheLastRow) {
   const std::string file = RandomFile({.height = 5, .width = 4});
   ASSERT_TRUE(ErrorOf(file).ok());
   const std::string damaged = Changed(file, "IDAT", std::string::npos, "\x12\x34\x56\x78");
-  const auto header = ReadPngHeader(damaged);
-  ASSERT_TRUE(header.ok());
-  EXPECT_EQ(DecodeAll(damaged, *header).ToString(),
+  const auto header = ReadPngHeader(damaged).value();
+  EXPECT_EQ(DecodeAll(damaged, header).ToString(),
             "DATA_LOSS: the PNG is damaged: IDAT: incorrect data check");
-  EXPECT_TRUE(DecodeWindow(&DecodePng, damaged, *header, {0, 0, 4, 4}, {}).ok());
+  EXPECT_TRUE(DecodeWindow(&DecodePng, damaged, header, {0, 0, 4, 4}, {}).ok());
 }
 
 TEST(Png, DataThatDoNotFitTheHeaderAreErrors) {
@@ -189,10 +187,9 @@ TEST(Png, AnIndexBeyondThePaletteIsBlack) {
   }
   ExpectPixels(&DecodePng, picture.file, ReadPngHeader(picture.file), picture.pixels, 9, 7,
                &random);
-  const auto indices = DecodeWindow(&DecodePng, picture.file, *ReadPngHeader(picture.file),
-                                    {0, 0, 9, 7}, {.channels = 1, .indices = true});
-  ASSERT_TRUE(indices.ok()) << indices.status();
-  EXPECT_EQ(*indices, std::vector<uint8_t>(picture.values.begin(), picture.values.end()));
+  const auto indices = *DecodeWindow(&DecodePng, picture.file, *ReadPngHeader(picture.file),
+                                     {0, 0, 9, 7}, {.channels = 1, .indices = true});
+  EXPECT_EQ(indices, std::vector<uint8_t>(picture.values.begin(), picture.values.end()));
 }
 
 TEST(Png, SizesThatNoPictureHasAreRefused) {
@@ -225,14 +222,12 @@ TEST(Png, ExifTurnsWhereverItIs) {
   for (const char* const before : {"IDAT", "IEND"}) {
     for (const std::string& prefix : {std::string(), std::string("Exif\0\0", 6)}) {
       const std::string file = WithPngChunk(picture.file, before, "eXIf", prefix + kExifSix);
-      const auto header = ReadPngHeader(file);
-      ASSERT_TRUE(header.ok()) << header.status();
-      EXPECT_EQ(header->orientation, 6);
-      EXPECT_EQ(header->height, 4);
-      EXPECT_EQ(header->width, 5);
-      const auto stored = DecodeWindow(&DecodePng, file, *header, {0, 0, 5, 4}, {});
-      ASSERT_TRUE(stored.ok()) << stored.status();
-      EXPECT_EQ(*stored, Formatted(picture.pixels, {}));
+      const auto header = ReadPngHeader(file).value();
+      EXPECT_EQ(header.orientation, 6);
+      EXPECT_EQ(header.height, 4);
+      EXPECT_EQ(header.width, 5);
+      const auto stored = DecodeWindow(&DecodePng, file, header, {0, 0, 5, 4}, {}).value();
+      EXPECT_EQ(stored, Formatted(picture.pixels, {}));
     }
   }
   EXPECT_EQ(ReadPngHeader(picture.file)->orientation, 1);

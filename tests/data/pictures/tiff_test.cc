@@ -52,13 +52,11 @@ TEST(Tiff, WindowsOfSubsampledColoursAreThoseOfAll) {
   std::mt19937_64 random(1);
   for (const uint16_t packing : {COMPRESSION_NONE, COMPRESSION_LZW, COMPRESSION_JPEG}) {
     const std::string file = SubsampledTiff(packing, &random);
-    const auto header = ReadOtherHeader(file);
-    ASSERT_TRUE(header.ok()) << header.status();
-    const auto all = DecodeWindow(&DecodeOther, file, *header, {0, 0, 20, 30}, {.channels = 3});
-    ASSERT_TRUE(all.ok()) << all.status();
+    const auto header = ReadOtherHeader(file).value();
+    const auto all = *DecodeWindow(&DecodeOther, file, header, {0, 0, 20, 30}, {.channels = 3});
     OtherPicture picture = {file, {}};
-    for (size_t i = 0; i < all->size(); i += 3) {
-      picture.pixels.push_back({(*all)[i], (*all)[i + 1], (*all)[i + 2], 255});
+    for (size_t i = 0; i < all.size(); i += 3) {
+      picture.pixels.push_back({all[i], all[i + 1], all[i + 2], 255});
     }
     for (int i = 0; i < 20; ++i) ExpectOther(picture, 20, 30, &random);
   }
@@ -131,20 +129,17 @@ TEST(Tiff, PackedRunsMayCrossRows) {
   GYRE_CHECK(TIFFWriteRawStrip(tiff, 0, packed, sizeof(packed)) >= 0);
   TIFFClose(tiff);
   const std::string file = ReadBytes(folder / "a.tif");
-  const auto header = ReadOtherHeader(file);
-  ASSERT_TRUE(header.ok()) << header.status();
-  const auto pixels = DecodeWindow(&DecodeOther, file, *header, {1, 0, 3, 3}, {.channels = 1});
-  ASSERT_TRUE(pixels.ok()) << pixels.status();
-  EXPECT_EQ(*pixels, (std::vector<uint8_t>{77, 77, 77, 77, 77, 1, 2, 3, 4}));
+  const auto header = ReadOtherHeader(file).value();
+  const auto pixels = *DecodeWindow(&DecodeOther, file, header, {1, 0, 3, 3}, {.channels = 1});
+  EXPECT_EQ(pixels, (std::vector<uint8_t>{77, 77, 77, 77, 77, 1, 2, 3, 4}));
 }
 
 TEST(Tiff, ARowOfTilesHasABound) {
   std::mt19937_64 random(1);
   std::string file = RandomTiff({.height = 40, .width = 35, .tiled = true}, &random).file;
   file = WithTag(WithTag(file, TIFFTAG_IMAGELENGTH, 1 << 20), TIFFTAG_TILELENGTH, 1 << 20);
-  const auto header = ReadOtherHeader(file);
-  ASSERT_TRUE(header.ok()) << header.status();
-  EXPECT_EQ(DecodeWindow(&DecodeOther, file, *header, {0, 0, 1, 1}, {}).status(),
+  const auto header = ReadOtherHeader(file).value();
+  EXPECT_EQ(DecodeWindow(&DecodeOther, file, header, {0, 0, 1, 1}, {}).status(),
             absl::InvalidArgumentError("expected a TIFF of at most 16777216 pixels in a row of "
                                        "tiles, got 35 x 1048576; convert it to lower ones"));
 }
@@ -153,14 +148,12 @@ TEST(Tiff, OrientationsAreHandedOn) {
   std::mt19937_64 random(1);
   for (uint16_t orientation = 1; orientation <= 8; ++orientation) {
     const OtherPicture picture = RandomTiff({.orientation = orientation}, &random);
-    const auto header = ReadOtherHeader(picture.file);
-    ASSERT_TRUE(header.ok()) << header.status();
-    EXPECT_EQ(header->orientation, orientation);
-    EXPECT_EQ(header->height, orientation >= 5 ? 10 : 7);
-    EXPECT_EQ(header->width, orientation >= 5 ? 7 : 10);
-    const auto stored = DecodeWindow(&DecodeOther, picture.file, *header, {0, 0, 7, 10}, {});
-    ASSERT_TRUE(stored.ok()) << stored.status();
-    EXPECT_EQ(*stored, Formatted(picture.pixels, {}));
+    const auto header = ReadOtherHeader(picture.file).value();
+    EXPECT_EQ(header.orientation, orientation);
+    EXPECT_EQ(header.height, orientation >= 5 ? 10 : 7);
+    EXPECT_EQ(header.width, orientation >= 5 ? 7 : 10);
+    const auto stored = DecodeWindow(&DecodeOther, picture.file, header, {0, 0, 7, 10}, {}).value();
+    EXPECT_EQ(stored, Formatted(picture.pixels, {}));
   }
 }
 

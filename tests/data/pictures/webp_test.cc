@@ -122,9 +122,8 @@ TEST(Webp, ACutStreamIsAnError) {
     for (const size_t size : {stream.size() / 4, stream.size() / 2, stream.size() * 3 / 4}) {
       const std::string cut =
           Riff(Chunk(lossless ? "VP8L" : "VP8 ", stream.substr(0, size / 2 * 2)));
-      const auto header = ReadWebpHeader(cut);
-      ASSERT_TRUE(header.ok()) << header.status();
-      const auto decoded = DecodeWindow(&DecodeWebp, cut, *header, {0, 0, 40, 40}, {});
+      const auto header = ReadWebpHeader(cut).value();
+      const auto decoded = DecodeWindow(&DecodeWebp, cut, header, {0, 0, 40, 40}, {});
       EXPECT_EQ(decoded.status().code(), absl::StatusCode::kDataLoss);
       EXPECT_THAT(std::string(decoded.status().message()),
                   testing::StartsWith("the WebP is truncated or damaged: its data "));
@@ -154,14 +153,12 @@ TEST(Webp, ExifTurns) {
   for (const std::string& prefix : {std::string(), std::string("Exif\0\0", 6)}) {
     const std::string file =
         Extended(kExif, 5, 4, picture.file.substr(12) + Chunk("EXIF", prefix + kExifSix));
-    const auto header = ReadWebpHeader(file);
-    ASSERT_TRUE(header.ok()) << header.status();
-    EXPECT_EQ(header->orientation, 6);
-    EXPECT_EQ(header->height, 4);
-    EXPECT_EQ(header->width, 5);
-    const auto stored = DecodeWindow(&DecodeWebp, file, *header, {0, 0, 5, 4}, {});
-    ASSERT_TRUE(stored.ok()) << stored.status();
-    EXPECT_EQ(*stored, Formatted(picture.pixels, {}));
+    const auto header = ReadWebpHeader(file).value();
+    EXPECT_EQ(header.orientation, 6);
+    EXPECT_EQ(header.height, 4);
+    EXPECT_EQ(header.width, 5);
+    const auto stored = DecodeWindow(&DecodeWebp, file, header, {0, 0, 5, 4}, {}).value();
+    EXPECT_EQ(stored, Formatted(picture.pixels, {}));
   }
 }
 

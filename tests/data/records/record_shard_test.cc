@@ -106,21 +106,20 @@ TEST_F(RecordShardTest, GivesBackWhatWasWritten) {
     for (const bool lengths : {false, true}) {
       const Written written = Write(samples, lengths);
       ShardHeader header;
-      const auto shard = RecordShard::Open(path_, header);
-      ASSERT_TRUE(shard.ok()) << shard.status();
+      const auto shard = RecordShard::Open(path_, header).value();
       EXPECT_EQ(header.SerializeAsString(), HeaderOf(samples, lengths).SerializeAsString());
       const RecordLayout layout = *RecordLayout::Of(header.set());
-      ASSERT_EQ(shard->size(), samples);
-      ASSERT_EQ(shard->lengths().size(), lengths ? samples : 0);
+      ASSERT_EQ(shard.size(), samples);
+      ASSERT_EQ(shard.lengths().size(), lengths ? samples : 0);
       for (int64_t i = 0; i < samples; ++i) {
         const auto at = static_cast<size_t>(i);
-        std::string sample(shard->bytes(i), '\0');
-        ASSERT_TRUE(shard->Read(i, reinterpret_cast<std::byte*>(sample.data())).ok());
+        std::string sample(shard.bytes(i), '\0');
+        ASSERT_TRUE(shard.Read(i, reinterpret_cast<std::byte*>(sample.data())).ok());
         EXPECT_EQ(*layout.Find(sample, 0), written.files[at]);
         EXPECT_EQ(*layout.Find(sample, 1), written.values[at]);
-        EXPECT_EQ(shard->indexed(i), static_cast<uint8_t>(written.labels[at][0]));
+        EXPECT_EQ(shard.indexed(i), static_cast<uint8_t>(written.labels[at][0]));
         if (!lengths) continue;
-        EXPECT_EQ(shard->lengths()[at], i);
+        EXPECT_EQ(shard.lengths()[at], i);
       }
     }
   }

@@ -110,15 +110,14 @@ TEST(SharedMemoryFolder, LeavesWhatOthersMade) {
 
 TEST(SharedMemoryFolder, IsThereWithoutBytesAfterItWasHidden) {
   const TempFolder parent;
-  auto folder = SharedMemoryFolder::Create(parent.path());
-  ASSERT_TRUE(folder.ok()) << folder.status();
-  const std::string segment = (*folder)->path() + "/segment";
+  auto folder = SharedMemoryFolder::Create(parent.path()).value();
+  const std::string segment = folder->path() + "/segment";
   std::ofstream(segment) << "bytes";
-  (*folder)->Hide();
+  folder->Hide();
   EXPECT_TRUE(fs::is_empty(parent.path()));
-  (*folder)->Restore();
+  folder->Restore();
   EXPECT_EQ(fs::file_size(segment), 0u);
-  folder->reset();
+  folder.reset();
   EXPECT_TRUE(fs::is_empty(parent.path()));
 }
 
