@@ -80,7 +80,7 @@ void* HostView(const void* device);
 // What nvcc put into the program: a fat binary for each object file, and the kernels (mangled) that
 // the file's host code launches.
 struct Module {
-  const void* fat_binary;  // begins with the header that fat_binary.h reads
+  const void* fat_binary;  // begins with the header that kernels_test.cc reads
   std::vector<std::string> kernels;
 };
 std::vector<Module> Modules();
