@@ -313,7 +313,7 @@ TEST_F(TrainingStepOnCuda, AnErrorOfTheGpuHasItsReason) {
       status = rank.Start();
       if (status.ok()) status = rank.Finish();
     }
-    EXPECT_THAT(std::string(status.message()), HasSubstr("illegal memory access"));
+    EXPECT_THAT(status.message(), HasSubstr("illegal memory access"));
   }
 }
 
@@ -321,7 +321,7 @@ TEST_F(TrainingStepOnCuda, ALaunchThatIsRefusedNamesTheLayer) {
   constexpr int kInvalidConfiguration = 9;
   Rank rank(*communication_, std::nullopt);
   fake_cudart::FailCall("cudaLaunchKernel", kInvalidConfiguration, 2);  // after the pixels'
-  EXPECT_THAT(std::string(rank.Start().message()), HasSubstr("layer pool"));
+  EXPECT_THAT(rank.Start().message(), HasSubstr("layer pool"));
 }
 
 // A GPU that cannot capture the step runs it plainly, step after step: whether the end of the
@@ -343,7 +343,7 @@ TEST_F(TrainingStepOnCuda, WithoutGraphsItStillTrains) {
       EXPECT_EQ(rank.step().graph_nodes(), 0u);
       EXPECT_GT(Calls("cudaLaunchKernel"), 0);
     }
-    EXPECT_THAT(std::string(rank.step().refusal().message()), HasSubstr("capturing"));
+    EXPECT_THAT(rank.step().refusal().message(), HasSubstr("capturing"));
   }
 }
 

@@ -221,7 +221,7 @@ TEST_F(ArrayFileTest, ChangedBytesNeverCrash) {
       }
       const auto array = Read(changed, entry);
       if (!array.ok()) {
-        EXPECT_THAT(std::string(array.status().message()), HasSubstr(folder_ / "a"));
+        EXPECT_THAT(array.status().message(), HasSubstr(folder_ / "a"));
         continue;
       }
       uint64_t bytes = SizeOf(array->dtype);

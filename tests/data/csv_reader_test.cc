@@ -125,7 +125,7 @@ TEST_F(Csv, ErrorsNameTheLine) {
                               "a\0",
                               4)),
             "@a.csv: the text is in UTF-16 or UTF-32; expected UTF-8, as iconv -t UTF-8 makes it");
-  EXPECT_THAT(std::string(CsvReader::Open(folder_ / "b.csv").status().message()),
+  EXPECT_THAT(CsvReader::Open(folder_ / "b.csv").status().message(),
               HasSubstr("b.csv: No such file or directory; did you mean"));
   EXPECT_FALSE(CsvReader::Open(folder_.path()).ok());
 }

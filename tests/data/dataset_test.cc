@@ -17,7 +17,10 @@
 namespace gyre {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 
 class DatasetTest : public testing::Test {
  protected:
@@ -39,7 +42,7 @@ class DatasetTest : public testing::Test {
     const absl::Status status = Open(images, labels).status();
     EXPECT_EQ(status.code(), code) << status;
     for (const std::string& word : words) {
-      EXPECT_THAT(std::string(status.message()), HasSubstr(word));
+      EXPECT_THAT(status.message(), HasSubstr(word));
     }
   }
 
@@ -87,9 +90,8 @@ TEST_F(DatasetTest, ReadsImagesOfAnySizePlainAndPacked) {
 TEST_F(DatasetTest, SamplesOutsideAreErrors) {
   const auto dataset = Open(Idx({2, 1, 1}, "ab"), Idx({2}, "cd")).value();
   for (int64_t index : {int64_t{-1}, int64_t{2}, std::numeric_limits<int64_t>::max()}) {
-    const absl::Status status = ReadSample(*dataset, index, 0).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ / "images"));
+    EXPECT_THAT(ReadSample(*dataset, index, 0).status().ToString(),
+                StartsWith("OUT_OF_RANGE: " + (folder_ / "images")));
   }
 }
 
@@ -141,10 +143,9 @@ TEST_F(DatasetTest, SaysWhatIsWrong) {
 
 TEST_F(DatasetTest, NamesTheFileThatIsMissing) {
   WriteBytes(folder_ / "images", Idx({1, 1, 1}, "a"));
-  const absl::Status status = Open().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ / "labels"));
-  EXPECT_THAT(std::string(status.message()), testing::Not(HasSubstr("apt-get")));
+  EXPECT_THAT(Open().status().ToString(),
+              AllOf(StartsWith("NOT_FOUND: cannot open " + (folder_ / "labels")),
+                    Not(HasSubstr("apt-get"))));
 
   // A README's command makes some; what else is named may be mistyped.
   std::filesystem::remove(folder_ / "images");  // which would be suggested

@@ -15,11 +15,9 @@ TEST(FolderLock, KeepsASecondWriterOut) {
   const TempFolder folder;
   {
     const auto first = FolderLock::Take(folder.path()).value();
-    const auto second = FolderLock::Take(folder.path(), std::chrono::milliseconds(0));
-    EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
-    EXPECT_EQ(
-        second.status().message(),
-        folder.path() + ": another run is writing there; wait for it, or choose another --out");
+    EXPECT_EQ(FolderLock::Take(folder.path(), std::chrono::milliseconds(0)).status(),
+              absl::AlreadyExistsError(folder.path() + ": another run is writing there; wait for "
+                                                       "it, or choose another --out"));
   }
   EXPECT_TRUE(FolderLock::Take(folder.path()).ok());
 }

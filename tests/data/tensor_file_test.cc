@@ -18,7 +18,9 @@
 namespace gyre {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 const std::vector<DType> kAll(std::begin(kAllDTypes), std::end(kAllDTypes));
 
@@ -35,10 +37,9 @@ class TensorFileTest : public testing::Test {
   // What is said of a safetensors file of these bytes, which is refused.
   std::string Broken(const std::string& bytes) {
     WriteBytes(folder_ / "x", bytes);
-    const absl::Status status = TensorFile::Read(folder_ / "x").status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ / "x: "));
-    return std::string(status.message());
+    const std::string error = TensorFile::Read(folder_ / "x").status().ToString();
+    EXPECT_THAT(error, AllOf(StartsWith("DATA_LOSS: "), HasSubstr(folder_ / "x: ")));
+    return error;
   }
 
   TempFolder folder_;
@@ -70,8 +71,7 @@ TEST_F(SafetensorsTest, ReadsWhatItWrote) {
     RandomTensors tensors(seed, seed % 13, kAll);
     std::map<std::string, std::string> metadata;
     if (seed % 2) metadata = {{"", ""}, {"net", "layer { name: \"é\" }\n"}};
-    const absl::Status status = WriteSafetensors(folder_ / "x", tensors.tensors(), metadata);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(WriteSafetensors(folder_ / "x", tensors.tensors(), metadata), absl::OkStatus());
     const absl::StatusOr<TensorFile> file = TensorFile::Read(folder_ / "x");
     ASSERT_TRUE(file.ok()) << file.status();
     const TensorFile copy = *file;
@@ -113,10 +113,9 @@ TEST_F(SafetensorsTest, TheWriterRefusesWhatNobodyCouldRead) {
     std::vector<NamedTensor> tensors;
     for (const std::string& name : names)
       tensors.push_back({name, {nullptr, Shape{0}, DType::kF32}});
-    const absl::Status status = WriteSafetensors(folder_ / "x", tensors, metadata);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ / "x"));
-    return std::string(status.message());
+    const std::string error = WriteSafetensors(folder_ / "x", tensors, metadata).ToString();
+    EXPECT_THAT(error, AllOf(StartsWith("INVALID_ARGUMENT: "), HasSubstr(folder_ / "x")));
+    return error;
   };
   EXPECT_THAT(message({"a", "b", "a"}), HasSubstr("two tensors are named \"a\""));
   EXPECT_THAT(message({"__metadata__"}), HasSubstr("reserved"));
@@ -266,9 +265,8 @@ TEST_F(SafetensorsTest, ReadsFilesThatFitTheMachineAlone) {
                                  "");
   WriteBytes(folder_ / "x", bytes);
   std::filesystem::resize_file(folder_ / "x", bytes.size() + (uint64_t{1} << 42));  // zeros
-  const absl::Status sparse = TensorFile::Read(folder_ / "x").status();
-  EXPECT_EQ(sparse.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(sparse.message()), HasSubstr("takes 4398046511104 bytes"));
+  EXPECT_THAT(TensorFile::Read(folder_ / "x").status().ToString(),
+              AllOf(StartsWith("RESOURCE_EXHAUSTED: "), HasSubstr("takes 4398046511104 bytes")));
 }
 
 TEST_F(SafetensorsTest, AHeaderBeyondTheFormatsLimitIsNotEvenRead) {
@@ -364,8 +362,7 @@ TEST_F(NpzTest, HoldsOneArrayATensor) {
     SCOPED_TRACE(seed);
     RandomTensors tensors(seed, 9, kNumpy);
     tensors.Add("a", DType::kF32, Shape{});
-    const absl::Status status = WriteNpz(folder_ / "x", tensors.tensors());
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(WriteNpz(folder_ / "x", tensors.tensors()), absl::OkStatus());
     const std::map<std::string, std::string> entries = Unzip(folder_ / "x");
     ASSERT_EQ(entries.size(), tensors.tensors().size());
     for (const NamedTensor& named : tensors.tensors()) {
@@ -424,8 +421,7 @@ TEST_F(NpzTest, OtherArchivesAndPicklesAreTold) {
       std::string("\x93NUMPY\1\0\x3a\0", 10) +
           "{'descr': '<c8', 'fortran_order': False, 'shape': (0, ), }");
   const TensorFile file = TensorFile::Read(folder_ / "c.npz").value();
-  EXPECT_THAT(std::string(file.CheckReadable("w").message()),
-              HasSubstr("its tensor \"w\" is not read: "));
+  EXPECT_THAT(file.CheckReadable("w").message(), HasSubstr("its tensor \"w\" is not read: "));
 }
 
 TEST_F(NpzTest, WritesTheFormat) {
@@ -479,8 +475,8 @@ TEST_F(NpzTest, TheWriterRefusesWhatNumpyLacks) {
   for (const absl::Status& invalid :
        {status(folder_ / "x", {"a", "a"}, DType::kF32), status(folder_ / "x", {"a"}, DType::kBF16),
         status(folder_ / "x", {"\xff"}, DType::kF32)}) {
-    EXPECT_EQ(invalid.code(), absl::StatusCode::kInvalidArgument) << invalid;
-    EXPECT_THAT(std::string(invalid.message()), HasSubstr(folder_ / "x"));
+    EXPECT_THAT(invalid.ToString(),
+                AllOf(StartsWith("INVALID_ARGUMENT: "), HasSubstr(folder_ / "x")));
   }
   EXPECT_EQ(status(folder_ / "none/x", {"a"}, DType::kF32).code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(folder_.List().empty());

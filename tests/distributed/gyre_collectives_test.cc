@@ -247,9 +247,9 @@ TEST_F(CallersMpi, WrongOnOneRankIsAnErrorOfAll) {
         is_wrong ? wrong.wrong(*collectives) : collectives->Allreduce(data.data(), 8, DType::kF32);
     const absl::Status status = pending.Wait();
     EXPECT_TRUE(absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status)) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(wrong.own));
+    EXPECT_THAT(status.message(), HasSubstr(wrong.own));
     if (!is_wrong && wrong.alone) {
-      EXPECT_THAT(std::string(status.message()), HasSubstr("rank " + last + ": " + wrong.own));
+      EXPECT_THAT(status.message(), HasSubstr("rank " + last + ": " + wrong.own));
     }
     EXPECT_EQ(pending.Done().status(), status);
     // The last of its kind.
@@ -265,7 +265,7 @@ TEST_F(CallersMpi, TwoRootsAreAnError) {
   absl::Status status = collectives->Broadcast(&data, 1, DType::kF32, rank_ == 1 ? 1 : 0).Wait();
   if (rank_ == 0 && status.ok()) status = collectives->Allreduce(&data, 1, DType::kF32).Wait();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("at broadcast of 1 F32 from rank 1"));
+  EXPECT_THAT(status.message(), HasSubstr("at broadcast of 1 F32 from rank 1"));
 }
 
 // Of a program that leaves MPI to the library.

@@ -82,14 +82,14 @@ TEST_F(MpiTest, ListensToNoNetwork) {
 }
 
 TEST_F(MpiTest, TagsAreAsManyAsMpiSays) {
-  const absl::Status status = group_->Call("tags", [](Communicator& communicator) {
+  const auto look = [](Communicator& communicator) {
     const int* most = nullptr;
     int found = 0;
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found);
     EXPECT_EQ(communicator.max_tag(), found != 0 ? *most : -1);
     return absl::OkStatus();
-  });
-  EXPECT_TRUE(status.ok()) << status;
+  };
+  EXPECT_EQ(group_->Call("tags", look), absl::OkStatus());
 }
 
 // Of a size that a plain send is rid of at once.
@@ -111,8 +111,7 @@ TEST_F(MpiTest, WhatIsHandedOverIsTaken) {
     EXPECT_EQ(taken, last);
     return WaitFor(communicator, sent);
   };
-  const absl::Status status = group_->Call("handing over", exchange);
-  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(group_->Call("handing over", exchange), absl::OkStatus());
 }
 
 // More than MPI's requests have places for at first, asked for in another order than they come in;
@@ -152,8 +151,7 @@ TEST_F(MpiTest, ManyMessagesAreLookedAtTogether) {
     }
     return absl::OkStatus();
   };
-  const absl::Status status = group_->Call("many messages", exchange);
-  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(group_->Call("many messages", exchange), absl::OkStatus());
 }
 
 TEST_F(MpiTest, StartsOnce) {

@@ -63,10 +63,10 @@ TEST(MemoryPlan, ReservedBytesCountInTheCapacity) {
   AccessTrace trace;
   trace.states = {Persistent("w", 1)};
   EXPECT_TRUE(PlanMemory(trace, kPage + 100, 100).ok());
-  const absl::Status status = PlanMemory(trace, kPage + 99, 100).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("at least 4196 bytes (4.1 KiB), of which 100 bytes are reserved, for "));
+  EXPECT_THAT(
+      PlanMemory(trace, kPage + 99, 100).status().ToString(),
+      HasSubstr("RESOURCE_EXHAUSTED: device memory: expected at least 4196 bytes (4.1 KiB), "
+                "of which 100 bytes are reserved, for "));
   EXPECT_FALSE(PlanMemory(trace, 99, 100).ok());
 }
 

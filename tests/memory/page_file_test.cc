@@ -90,8 +90,7 @@ TEST_P(Pages, AreReadAsTheyWereWritten) {
     return memory.data() + static_cast<size_t>(slot) * kMost * kSector;
   };
   const auto finish = [&](int slot) {
-    const absl::Status status = queue.Await(slot);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(queue.Await(slot), absl::OkStatus());
     const auto [at, bytes, reads] = std::exchange(transfers[slot], {});
     ASSERT_TRUE(!reads || std::memcmp(of(slot), &expected[at], bytes) == 0);
   };
@@ -161,12 +160,11 @@ TEST_P(Pages, AFlippedBitIsFound) {
   queue.Read(0, 0, memory.data(), 5 * kSector);
   queue.Read(1, 5 * kSector, memory.data() + 5 * kSector, 3 * kSector);
   EXPECT_TRUE(queue.Await(0).ok());
-  const absl::Status status = queue.Await(1);
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(status.message(),
-              HasSubstr(absl::StrCat("the file in ", folder_, " has other bytes from ", 5 * kSector,
-                                     " on than were written there")));
-  EXPECT_THAT(status.message(), HasSubstr("resume from the last checkpoint"));
+  const std::string error = queue.Await(1).ToString();
+  EXPECT_THAT(error, testing::StartsWith("DATA_LOSS: "));
+  EXPECT_THAT(error, HasSubstr(absl::StrCat("the file in ", folder_, " has other bytes from ",
+                                            5 * kSector, " on than were written there")));
+  EXPECT_THAT(error, HasSubstr("resume from the last checkpoint"));
 }
 
 TEST_P(Pages, AFileThatWasCutIsFound) {
@@ -179,12 +177,10 @@ TEST_P(Pages, AFileThatWasCutIsFound) {
   queue.Read(0, 0, memory.data(), 3 * kSector);
   EXPECT_TRUE(queue.Await(0).ok());
   queue.Read(0, kSector, memory.data(), 7 * kSector);
-  const absl::Status status = queue.Await(0);
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(status.message(),
-            absl::StrCat("pages on disk: cannot read byte 12288 of the file in ", folder_,
-                         ": it has been cut, expected 32768 bytes; resume from the last "
-                         "checkpoint"));
+  EXPECT_EQ(queue.Await(0), absl::DataLossError(absl::StrCat(
+                                "pages on disk: cannot read byte 12288 of the file in ", folder_,
+                                ": it has been cut, expected 32768 bytes; resume from the last "
+                                "checkpoint")));
 }
 
 // As a disk that fails.
@@ -224,11 +220,10 @@ TEST(PageFile, ReservesItsSpace) {
 TEST(PageFile, AFullDiskIsAnErrorAtOnce) {
   const std::string folder = testing::TempDir();
   const auto file = PageFile::Create(folder, size_t{1} << 50, 0);
-  EXPECT_EQ(file.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(file.status().message()),
-              testing::MatchesRegex("pages on disk: .* has no room for 1125899906842624 bytes, "
-                                    "[0-9]+ are free; name a folder on another disk, or allow "
-                                    "more host memory"));
+  EXPECT_THAT(file.status().ToString(),
+              testing::MatchesRegex("RESOURCE_EXHAUSTED: pages on disk: .* has no room for "
+                                    "1125899906842624 bytes, [0-9]+ are free; name a folder on "
+                                    "another disk, or allow more host memory"));
 }
 
 }  // namespace

@@ -121,10 +121,10 @@ TEST_F(TimelineTest, SaysWhatItLeavesOut) {
 
 TEST_F(TimelineTest, NamesAFileThatItCannotWrite) {
   const absl::Status status = Timeline::Open(folder_ / "none/t.json");
-  EXPECT_THAT(std::string(status.message()), HasSubstr("none/t.json: No such file"));
+  EXPECT_THAT(status.message(), HasSubstr("none/t.json: No such file"));
   ASSERT_TRUE(Timeline::Open("/dev/full").ok());
   const absl::Status end = Timeline::Close();
-  EXPECT_THAT(std::string(end.message()),
+  EXPECT_THAT(end.message(),
               HasSubstr("/dev/full: it could not be written whole; is its disk full?"));
 }
 

@@ -142,9 +142,9 @@ Outcome<T> Reduce(const std::string& algorithm, const std::vector<std::vector<T>
     T* const data = memory + kGuard;
     std::fill(memory, data + count + kGuard, guard_value);
     std::copy(inputs[rank].begin(), inputs[rank].end(), data);
-    const absl::Status status = Operate(*subject, Operation::kAllreduce,
-                                        {data, {count}, kDTypeOf<T>}, &outcome.results[rank]);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(Operate(*subject, Operation::kAllreduce, {data, {count}, kDTypeOf<T>},
+                      &outcome.results[rank]),
+              absl::OkStatus());
     outcome.sums[rank].assign(data, data + count);
     outcome.bytes_sent[rank] = communicator.bytes_sent() - before;
     for (int64_t i = 0; i < kGuard; ++i) {
@@ -393,9 +393,9 @@ TEST(Broadcast, GivesAllWhatTheRootHas) {
           const size_t before = communicator.bytes_sent();
           std::string data = content(rank);
           double squares = 1;
-          const absl::Status status = Operate(*subject, Operation::kBroadcast,
-                                              {data.data(), {bytes}, DType::kU8}, &squares, root);
-          ASSERT_TRUE(status.ok()) << status;
+          ASSERT_EQ(Operate(*subject, Operation::kBroadcast, {data.data(), {bytes}, DType::kU8},
+                            &squares, root),
+                    absl::OkStatus());
           EXPECT_TRUE(data == content(root));
           EXPECT_EQ(squares, 0);
           sent[rank] = communicator.bytes_sent() - before;

@@ -5,28 +5,22 @@
 #include <string>
 #include <vector>
 
-#include "distributed/collectives/algorithms/catalogue.h"
-#include "tests/distributed/rank_threads.h"
+#include "tests/distributed/collectives/subject.h"
 
 namespace gyre {
 namespace {
 
 // Element i of rank r is (i + r) mod 7: a sum that every type holds exactly.
 template <typename T>
-void ExpectSum(Collective& collective, const Communicator& communicator, int64_t operation, T* data,
-               int64_t count) {
+void ExpectSum(Subject& subject, const Communicator& communicator, T* data, int64_t count) {
   using A = AccumulateType<T>;
   const int ranks = communicator.size();
   for (int64_t i = 0; i < count; ++i) {
     data[i] = T(static_cast<A>((i + communicator.rank()) % 7));
   }
-  ASSERT_TRUE(
-      collective
-          .Start(Claim::Of(operation, "test"), Operation::kAllreduce, {data, {count}, kDTypeOf<T>})
-          .ok());
   double result = 0;
-  const absl::Status status = DriveToEnd([&] { return collective.Progress(&result); });
-  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_EQ(Operate(subject, Operation::kAllreduce, {data, {count}, kDTypeOf<T>}, &result),
+            absl::OkStatus());
   double squares = 0;
   for (int64_t i = 0; i < count; ++i) {
     int64_t expected = 0;
@@ -48,13 +42,14 @@ TEST(MpiCollectives, SumEveryTypeAndLength) {
     SCOPED_TRACE(std::string(name));
     auto made = NewCollective(name, *communicator, tag++, arenas, selector);
     ASSERT_TRUE(made.ok()) << made.status();
-    int64_t operation = 0;
+    Subject subject;
+    subject.collective = *std::move(made);
     for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{1000}, kMost}) {
       std::vector<double> own(static_cast<size_t>(kMost));
       for (void* const data :
            {static_cast<void*>(own.data()), static_cast<void*>(arenas[0]->own())}) {
         const auto expect = [&]<typename T>(T) {
-          ExpectSum(**made, *communicator, operation++, static_cast<T*>(data), count);
+          ExpectSum(subject, *communicator, static_cast<T*>(data), count);
         };
         expect(float());
         expect(double());

@@ -63,9 +63,8 @@ TEST(RingOrder, CrossesEachLinkOnceEachWay) {
         std::vector<float> data(kCount);
         double squares = 0;
         const auto operate = [&](Operation operation) {
-          const absl::Status status =
-              Operate(*subject, operation, {data.data(), {kCount}, DType::kF32}, &squares);
-          ASSERT_TRUE(status.ok()) << status;
+          ASSERT_EQ(Operate(*subject, operation, {data.data(), {kCount}, DType::kF32}, &squares),
+                    absl::OkStatus());
         };
         for (int64_t i = 0; i < kCount; ++i) data[i] = Value(i, rank);
         operate(Operation::kAllreduce);

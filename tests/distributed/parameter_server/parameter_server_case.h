@@ -299,9 +299,12 @@ class Worker {
 
   // An access's memory, where it is the caller's.
   absl::Status UseOtherwise(size_t access) {
-    if (case_.options.background) return absl::OkStatus();
-    return stream_->Call([this, access] {
-      for (int64_t i = 0; i < memory_[access].elements(); ++i) SetElement(memory_[access], i, -99);
+    return case_.options.background ? absl::OkStatus() : Fill(access, -99);
+  }
+
+  absl::Status Fill(size_t access, double value) {
+    return stream_->Call([&memory = memory_[access], value] {
+      for (int64_t i = 0; i < memory.elements(); ++i) SetElement(memory, i, value);
       return absl::OkStatus();
     });
   }
