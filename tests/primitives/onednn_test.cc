@@ -212,15 +212,8 @@ TEST_F(OneDnnTest, InferenceGivesForwardAlone) {
     const auto want = RunConv(rig_, *library_, spec, in);
     spec.train = false;
     spec.weight_layout = want.layout.tag;
-    const auto conv = Get(library_->Prepare(spec));
-    std::vector<std::byte> opaque(want.layout.bytes);
-    Check(conv->Pack(in.weights.data(), opaque.data()));
-    const Rig::Bytes x(rig_, in.x), weights(rig_, opaque), bias(rig_, in.bias);
-    const Rig::Bytes y(rig_, in.dy.size() * sizeof(float)), scratch(rig_, conv->scratch_bytes());
-    Check(conv->Forward(rig_.stream(), x.data(), weights.data(), bias.data(), y.data(),
-                        scratch.data()));
-    ExpectClose(y.Read<float>(), Convert<double>(want.y), std::vector<double>(want.y.size(), 200.0),
-                1e-6, ToString(spec));
+    ExpectClose(RunConv(rig_, *library_, spec, in).y, Convert<double>(want.y),
+                std::vector<double>(want.y.size(), 200.0), 1e-6, ToString(spec));
   }
 }
 

@@ -28,23 +28,8 @@ struct UntrainedConvTest : testing::Test {
     if (CurrentInstructionSet() != InstructionSet::kAvx512) GTEST_SKIP() << "another library's";
   }
 
-  template <typename T>
-  static std::vector<T> Run(Rig& rig, const PrimitiveLibrary& library, const Conv2dSpec& spec,
-                            const ConvInputs<T>& in) {
-    const auto conv = Get(library.Prepare(spec));
-    std::vector<std::byte> opaque(conv->weight_layout().bytes, std::byte{0xFF});
-    Check(conv->Pack(in.weights.data(), opaque.data()));
-    std::vector<T> unpacked(in.weights.size());
-    Check(conv->Unpack(opaque.data(), unpacked.data()));
-    EXPECT_EQ(unpacked, in.weights) << "canonical weights";
-    const Rig::Bytes x(rig, in.x), weights(rig, opaque), bias(rig, in.bias);
-    const Rig::Bytes y(rig, in.dy.size() * sizeof(T)), scratch(rig, conv->scratch_bytes());
-    Check(conv->Forward(rig.stream(), x.data(), weights.data(), bias.data(), y.data(),
-                        scratch.data()));
-    return y.Read<T>();
-  }
   std::vector<float> Run(const Conv2dSpec& spec, const ConvInputs<float>& in) {
-    return Run(sim_, *library_, spec, in);
+    return RunConv(sim_, *library_, spec, in).y;
   }
 
   // An output's error comes of all of its tile, so it is relative to the largest sum.
@@ -55,8 +40,8 @@ struct UntrainedConvTest : testing::Test {
     precise_spec.dtype = DType::kF64;
     precise_spec.weight_layout.clear();
     const auto got = Run(spec, in);
-    const auto want = Run(one_, *reference_, precise_spec, precise);
-    auto sums = Run(one_, *reference_, precise_spec, Absolute(precise));
+    const auto want = RunConv(one_, *reference_, precise_spec, precise).y;
+    auto sums = RunConv(one_, *reference_, precise_spec, Absolute(precise)).y;
     if (!sums.empty()) std::fill(sums.begin(), sums.end(), *std::ranges::max_element(sums));
     ExpectClose(got, want, sums, Tolerance(DType::kF32) / 4, ToString(spec));
   }
@@ -99,7 +84,7 @@ TEST_F(UntrainedConvTest, WinogradsBitsDependOnNeitherBatchNorThreads) {
   const Conv2dSpec spec = Spec(5, 13, 14, 64, 48);
   const auto in = RandomConvInputs<float>(random_, spec);
   const auto y = Run(spec, in);
-  EXPECT_EQ(Run(one_, *library_, spec, in), y);
+  EXPECT_EQ(RunConv(one_, *library_, spec, in).y, y);
   const auto alone = [](const std::vector<float>& all, int64_t n) {
     const auto size = static_cast<int64_t>(all.size()) / 5;
     return std::vector<float>(all.begin() + n * size, all.begin() + (n + 1) * size);
