@@ -49,7 +49,7 @@ absl::Status DriveToEnd(Pass pass) {
   }
 }
 
-// Passes everything on.
+// Passes everything on, and is told of what is sent.
 class WrappedCommunicator : public Communicator {
  public:
   explicit WrappedCommunicator(Communicator& inner) : inner_(inner) {}
@@ -63,6 +63,7 @@ class WrappedCommunicator : public Communicator {
   }
   absl::StatusOr<Request> Begin(RequestKind kind, void* data, size_t bytes, int peer,
                                 int tag) override {
+    if (IsSend(kind)) Sends(bytes, peer);
     return inner_.Begin(kind, data, bytes, peer, tag);
   }
   absl::Status Withdraw(Request request) override { return inner_.Withdraw(request); }
@@ -74,6 +75,9 @@ class WrappedCommunicator : public Communicator {
     inner_.Abort(reason, exit_code);
   }
 
+ protected:
+  virtual void Sends(size_t /*bytes*/, int /*peer*/) {}
+
  private:
   Communicator& inner_;
 };
@@ -82,14 +86,12 @@ class WrappedCommunicator : public Communicator {
 class CountingCommunicator final : public WrappedCommunicator {
  public:
   using WrappedCommunicator::WrappedCommunicator;
-  absl::StatusOr<Request> Begin(RequestKind kind, void* data, size_t bytes, int peer,
-                                int tag) override {
-    if (IsSend(kind) && bytes != sizeof(Claim)) bytes_sent_ += bytes;
-    return WrappedCommunicator::Begin(kind, data, bytes, peer, tag);
-  }
   size_t bytes_sent() const { return bytes_sent_; }
 
  private:
+  void Sends(size_t bytes, int) override {
+    if (bytes != sizeof(Claim)) bytes_sent_ += bytes;
+  }
   size_t bytes_sent_ = 0;
 };
 
@@ -182,11 +184,6 @@ class DelayingCommunicator final : public WrappedCommunicator {
  public:
   DelayingCommunicator(Communicator& inner, uint64_t seed)
       : WrappedCommunicator(inner), random_(seed * 1000 + inner.rank()) {}
-  absl::StatusOr<Request> Begin(RequestKind kind, void* data, size_t bytes, int peer,
-                                int tag) override {
-    if (IsSend(kind)) MaybeSleep();
-    return WrappedCommunicator::Begin(kind, data, bytes, peer, tag);
-  }
   absl::StatusOr<bool> Test(Request request) override {
     auto [hidden, is_new] = hidden_.try_emplace(request, static_cast<int>(random_() % 8));
     if (hidden->second-- > 0) {
@@ -200,6 +197,7 @@ class DelayingCommunicator final : public WrappedCommunicator {
   }
 
  private:
+  void Sends(size_t, int) override { MaybeSleep(); }
   void MaybeSleep() {
     if (random_() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random_() % 50));
   }
