@@ -84,7 +84,6 @@ struct ArgMax {
   HOST_DEVICE void Store(int64_t i, Value v) const { y[i] = v.index; }
 };
 
-// y[destination[row], :] += x[row, :], rounding at each step: the order shows in the bits.
 class ParallelTest : public testing::TestWithParam<DeviceKind> {
  protected:
   std::unique_ptr<Device> NewDevice(int threads) const {

@@ -223,9 +223,7 @@ TEST(Png, ExifTurnsWhereverItIs) {
     for (const std::string& prefix : {std::string(), std::string("Exif\0\0", 6)}) {
       const std::string file = WithPngChunk(picture.file, before, "eXIf", prefix + kExifSix);
       const auto header = ReadPngHeader(file).value();
-      EXPECT_EQ(header.orientation, 6);
-      EXPECT_EQ(header.height, 4);
-      EXPECT_EQ(header.width, 5);
+      EXPECT_EQ(std::tuple(header.orientation, header.height, header.width), std::tuple(6, 4, 5));
       const auto stored = DecodeWindow(&DecodePng, file, header, {0, 0, 5, 4}, {}).value();
       EXPECT_EQ(stored, Formatted(picture.pixels, {}));
     }

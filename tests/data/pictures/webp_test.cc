@@ -153,9 +153,7 @@ TEST(Webp, ExifTurns) {
     const std::string file =
         Extended(kExif, 5, 4, picture.file.substr(12) + Chunk("EXIF", prefix + kExifSix));
     const auto header = ReadWebpHeader(file).value();
-    EXPECT_EQ(header.orientation, 6);
-    EXPECT_EQ(header.height, 4);
-    EXPECT_EQ(header.width, 5);
+    EXPECT_EQ(std::tuple(header.orientation, header.height, header.width), std::tuple(6, 4, 5));
     const auto stored = DecodeWindow(&DecodeWebp, file, header, {0, 0, 5, 4}, {}).value();
     EXPECT_EQ(stored, Formatted(picture.pixels, {}));
   }
