@@ -1,7 +1,6 @@
 #include "engine/data/sets/dataset.h"
 
 #include <gmock/gmock.h>
-#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -11,8 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/data/array_bytes.h"
-#include "tests/data/read_sample.h"
-#include "tests/data/temp_folder.h"
+#include "tests/data/series_fixture.h"
 
 namespace gyre {
 namespace {
@@ -22,31 +20,25 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-class DatasetTest : public testing::Test {
+constexpr char kFiles[] = "train { idx { images: 'images' labels: 'labels' } }";
+
+class DatasetTest : public Series {
  protected:
   // Opens two files of these contents, by paths relative to the configuration's folder.
-  absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& images,
-                                                const std::string& labels) {
-    WriteBytes(folder_ / "images", images);
-    WriteBytes(folder_ / "labels", labels);
-    return Open();
-  }
-  absl::StatusOr<std::unique_ptr<Dataset>> Open() {
-    DataConfig config;
-    config.mutable_train()->mutable_idx()->set_images("images");
-    config.mutable_train()->mutable_idx()->set_labels("labels");
-    return OpenDataset(config, /*train=*/true, folder_ / "trainer.textproto");
+  absl::StatusOr<std::unique_ptr<Dataset>> OpenFiles(const std::string& images,
+                                                     const std::string& labels) {
+    Write("images", images);
+    Write("labels", labels);
+    return Open(kFiles);
   }
   void ExpectError(const std::string& images, const std::string& labels, absl::StatusCode code,
                    const std::vector<std::string>& words) {
-    const absl::Status status = Open(images, labels).status();
+    const absl::Status status = OpenFiles(images, labels).status();
     EXPECT_EQ(status.code(), code) << status;
     for (const std::string& word : words) {
       EXPECT_THAT(status.message(), HasSubstr(word));
     }
   }
-
-  TempFolder folder_;
 };
 
 constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
@@ -73,8 +65,8 @@ TEST_F(DatasetTest, ReadsImagesOfAnySizePlainAndPacked) {
     const std::string labels = RandomBytes(dims[0], 7);
     for (bool gzip : {false, true}) {
       const std::string images_file = Idx(dims, pixels), labels_file = Idx({dims[0]}, labels);
-      const auto dataset =
-          *Open(gzip ? Gzip(images_file) : images_file, gzip ? Gzip(labels_file) : labels_file);
+      const auto dataset = *OpenFiles(gzip ? Gzip(images_file) : images_file,
+                                      gzip ? Gzip(labels_file) : labels_file);
       EXPECT_EQ(dataset->size(), dims[0]);
       ASSERT_EQ(dataset->arrays().size(), 2u);
       const DataArray &image = dataset->arrays()[0], &label = dataset->arrays()[1];
@@ -88,7 +80,7 @@ TEST_F(DatasetTest, ReadsImagesOfAnySizePlainAndPacked) {
 }
 
 TEST_F(DatasetTest, SamplesOutsideAreErrors) {
-  const auto dataset = Open(Idx({2, 1, 1}, "ab"), Idx({2}, "cd")).value();
+  const auto dataset = OpenFiles(Idx({2, 1, 1}, "ab"), Idx({2}, "cd")).value();
   for (int64_t index : {int64_t{-1}, int64_t{2}, std::numeric_limits<int64_t>::max()}) {
     EXPECT_THAT(ReadSample(*dataset, index, 0).status().ToString(),
                 StartsWith("OUT_OF_RANGE: " + (folder_ / "images")));
@@ -98,7 +90,7 @@ TEST_F(DatasetTest, SamplesOutsideAreErrors) {
 TEST_F(DatasetTest, AFileMayHaveSeveralGzipMembers) {
   const std::string images = Idx({3, 2, 2}, "abcdefghijkl"), labels = Idx({3}, "xyz");
   const auto dataset =
-      Open(Gzip(images.substr(0, 5)) + Gzip("") + Gzip(images.substr(5)), Gzip(labels)).value();
+      *OpenFiles(Gzip(images.substr(0, 5)) + Gzip("") + Gzip(images.substr(5)), Gzip(labels));
   ExpectSamples(*dataset, "abcdefghijkl", "xyz");
 }
 
@@ -114,7 +106,7 @@ TEST_F(DatasetTest, DamagedGzipIsFound) {
   for (size_t at = 10; at < packed.size(); at += 7) {
     std::string damaged = packed;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x01);
-    EXPECT_FALSE(Open(damaged, labels).ok()) << at;
+    EXPECT_FALSE(OpenFiles(damaged, labels).ok()) << at;
   }
 }
 
@@ -142,50 +134,41 @@ TEST_F(DatasetTest, SaysWhatIsWrong) {
 }
 
 TEST_F(DatasetTest, NamesTheFileThatIsMissing) {
-  WriteBytes(folder_ / "images", Idx({1, 1, 1}, "a"));
-  EXPECT_THAT(Open().status().ToString(),
+  Write("images", Idx({1, 1, 1}, "a"));
+  EXPECT_THAT(Open(kFiles).status().ToString(),
               AllOf(StartsWith("NOT_FOUND: cannot open " + (folder_ / "labels")),
                     Not(HasSubstr("apt-get"))));
 
   // A README's command makes some; what else is named may be mistyped.
   std::filesystem::remove(folder_ / "images");  // which would be suggested
-  DataConfig config;
-  config.mutable_train()->mutable_idx()->set_labels("labels");
   const auto missing = [&](const char* images) {
-    config.mutable_train()->mutable_idx()->set_images(images);
-    return std::string(
-        OpenDataset(config, /*train=*/true, folder_ / "trainer.textproto").status().message());
+    return Error(absl::StrCat("train { idx { images: '", images, "' labels: 'labels' } }"));
   };
   const std::string none = ": No such file or directory", advice = " says what makes it";
   EXPECT_TRUE(missing("runs/data/images_224.npy").ends_with(none));
-  WriteBytes(folder_ / "README.md", "# data");
-  EXPECT_TRUE(missing("runs/data/images_224.npy")
-                  .ends_with(none + "; " + (folder_ / "README.md") + advice));
+  Write("README.md", "# data");
+  EXPECT_TRUE(missing("runs/data/images_224.npy").ends_with(none + "; @README.md" + advice));
   EXPECT_TRUE(missing("runs/data/images_223.npy").ends_with(none));
   EXPECT_TRUE(missing("images_224.npy").ends_with(none));
 
-  config.mutable_train()->mutable_idx()->set_images("/usr/share/datasets/fashion-mnist/none.gz");
-  const absl::Status package = OpenDataset(config, /*train=*/true, "").status();
-  EXPECT_EQ(package.code(), absl::StatusCode::kNotFound);
-  const bool advised =
-      std::string(package.message()).ends_with("; apt-get install dataset-fashion-mnist brings it");
-  EXPECT_EQ(advised, !std::filesystem::exists("/usr/share/datasets/fashion-mnist"));
+  const std::string package = missing("/usr/share/datasets/fashion-mnist/none.gz");
+  EXPECT_THAT(package, HasSubstr("none.gz" + none));
+  EXPECT_EQ(package.ends_with("; apt-get install dataset-fashion-mnist brings it"),
+            !std::filesystem::exists("/usr/share/datasets/fashion-mnist"));
 }
 
 // Arrays of any number and type, each to the input that it names.
 TEST_F(DatasetTest, OpensNamedArrays) {
   const std::string bytes = RandomBytes(2 * 3 * 2, 1);
-  WriteBytes(folder_ / "bytes.npy", Npy("|u1", "(2, 3, 2)", bytes));
+  Write("bytes.npy", Npy("|u1", "(2, 3, 2)", bytes));
   WriteBytes(
       folder_ / "ids.npy",
       Npy("<i8", "(2,)", std::string("\7\0\0\0\0\0\0\0\376\377\377\377\377\377\377\377", 16)));
-  WriteBytes(folder_ / "idx.gz", Gzip(Idx({2, 4}, "abcdefgh")));
-  DataConfig config;
-  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+  Write("idx.gz", Gzip(Idx({2, 4}, "abcdefgh")));
+  const std::string config =
       "test { arrays { array { input: 'a' file: 'idx.gz' } array { input: 'b' file: 'ids.npy' } "
-      "array { input: 'c' file: 'bytes.npy' } } }",
-      &config));
-  auto dataset = OpenDataset(config, /*train=*/false, folder_ / "t").value();
+      "array { input: 'c' file: 'bytes.npy' } } }";
+  const auto dataset = *Open(config, /*train=*/false);
   EXPECT_EQ(dataset->size(), 2);
   const std::vector<DataArray>& arrays = dataset->arrays();
   ASSERT_EQ(arrays.size(), 3u);
@@ -197,20 +180,18 @@ TEST_F(DatasetTest, OpensNamedArrays) {
   EXPECT_EQ(arrays[2].input, "c");
   EXPECT_EQ(arrays[2].shape, (Shape{3, 2}));
   EXPECT_EQ(std::string(static_cast<char*>(ReadSample(*dataset, 1, 2)->data), 6), bytes.substr(6));
-  WriteBytes(folder_ / "bytes.npy", Npy("|u1", "(3, 2, 2)", bytes));
-  EXPECT_EQ(OpenDataset(config, false, folder_ / "t").status().message(),
-            absl::StrCat(folder_ / "idx.gz", " holds 2 samples, but ", folder_ / "bytes.npy",
-                         " holds 3"));
+  Write("bytes.npy", Npy("|u1", "(3, 2, 2)", bytes));
+  EXPECT_EQ(Error(config, false), "@idx.gz holds 2 samples, but @bytes.npy holds 3");
 }
 
 // Debian's package, as the models read it: all classes equally often.
 TEST_F(DatasetTest, ReadsFashionMnist) {
   for (const auto& [name, size] : {std::pair<std::string, int>{"train", 60000}, {"t10k", 10000}}) {
-    DataConfig config;
-    const std::string stem = "/usr/share/datasets/fashion-mnist/" + name;
-    config.mutable_test()->mutable_idx()->set_images(stem + "-images-idx3-ubyte.gz");
-    config.mutable_test()->mutable_idx()->set_labels(stem + "-labels-idx1-ubyte.gz");
-    const auto dataset = OpenDataset(config, /*train=*/false, "").value();
+    const std::string stem = "'/usr/share/datasets/fashion-mnist/" + name;
+    const auto dataset =
+        *Open(absl::StrCat("test { idx { images: ", stem, "-images-idx3-ubyte.gz' labels: ", stem,
+                           "-labels-idx1-ubyte.gz' } }"),
+              /*train=*/false);
     EXPECT_EQ(dataset->size(), size);
     EXPECT_EQ(dataset->arrays()[0].shape, (Shape{28, 28, 1}));
     std::array<int, 10> counts{};

@@ -22,11 +22,12 @@ using Reals = std::vector<float>;
 
 class Series : public testing::Test {
  protected:
-  absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& data, bool train = true,
-                                                const Fit& fit = {}) const {
+  absl::StatusOr<std::unique_ptr<Dataset>> Open(
+      const std::string& data, bool train = true, const Fit& fit = {},
+      const std::shared_ptr<DataMemory>& memory = {}) const {
     DataConfig config;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(data, &config)) << data;
-    return OpenDataset(config, train, folder_ / "trainer", inputs_, fit);
+    return OpenDataset(config, train, folder_ / "trainer", inputs_, fit, {}, memory);
   }
   // With '@' for the folder.
   std::string Shown(absl::string_view text) const {

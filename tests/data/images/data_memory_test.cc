@@ -21,11 +21,7 @@ class DataMemoryTest : public Images {
  protected:
   std::unique_ptr<Dataset> OpenKept(const std::string& text,
                                     const std::shared_ptr<DataMemory>& memory) const {
-    DataConfig config;
-    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
-    auto data = OpenDataset(config, /*train=*/true, folder_ / "trainer", inputs_, {}, {}, memory);
-    EXPECT_TRUE(data.ok()) << data.status();
-    return *std::move(data);
+    return Open(text, /*train=*/true, {}, memory).value();
   }
   // Three epochs of batches.
   static std::vector<float> Run(const Dataset& data, int workers) {

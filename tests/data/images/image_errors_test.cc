@@ -1,5 +1,6 @@
 // What people get wrong about folders and lists of pictures, and what they are told.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -57,44 +58,43 @@ TEST_F(Images, EachMistakeIsSaidAtTheStart) {
   EXPECT_EQ(LabelOf(**Open(kList), 0), 3);  // numbers are used as they are
 }
 
-// A sample is read later.
-TEST_F(Images, ASampleThatDoesNotFitNamesItsFile) {
+class FirstSample : public Images {
+ protected:
+  // Of opening, or of reading the first picture, which comes later.
+  std::string FirstError(const std::string& fields) {
+    const auto data = Open("train { images { folder: 'set' " + fields + " } }");
+    return Error(data.ok() ? ReadSample(**data, 0, 0).status() : data.status());
+  }
+};
+
+TEST_F(FirstSample, ThatDoesNotFitNamesItsFile) {
   Picture("set/a/1.png", 3, 9);
   Picture("set/b/1.png", 3, 9);
-  const auto error = [&](const std::string& images) {
-    const auto data = Open("train { images { " + images + " } }");
-    return data.ok() ? Error(ReadSample(**data, 0, 0).status()) : Error(data.status());
-  };
-  EXPECT_EQ(error("folder: 'set'"), "");
-  EXPECT_EQ(error("folder: 'set' shortest: 3"),
+  EXPECT_EQ(FirstError(""), "");
+  EXPECT_EQ(FirstError("shortest: 3"),
             "@set/a/1.png: has 3 x 9 pixels (height x width), resized to 3 x 9 by shortest: 3; "
             "expected the input's 4 x 6 at least; set a larger shortest, or none");
 }
 
 // 10^12 pixels, by headers alone.
-TEST_F(Images, WhatNoMemoryHoldsIsSaidWithItsSize) {
+TEST_F(FirstSample, ThatNoMemoryHoldsIsSaidWithItsSize) {
   Picture("set/a/1.png");
   const std::string png = ReadBytes(folder_ / "set/a/1.png");
   Write("set/b/1.png", png);
   std::string header = "IHDR" + std::string("\0\x0f\x42\x40\0\x0f\x42\x40", 8) + png.substr(24, 5);
   header += BigEndian(Crc32(header));
   Write("set/a/1.png", png.substr(0, 12) + header + png.substr(12 + header.size()));
-  const auto error = [&](const std::string& most) {
-    const auto data = Open("train { images { folder: 'set' fit: STRETCH " + most + " } }");
-    return data.ok() ? Error(ReadSample(**data, 0, 0).status()) : Error(data.status());
-  };
-  EXPECT_EQ(error(""),
+  EXPECT_EQ(FirstError("fit: STRETCH"),
             "@set/a/1.png: expected at most 268435456 pixels, got 1000000 x 1000000; set "
             "most_pixels higher if the picture is meant");
-  EXPECT_EQ(error("most_pixels: 2000000000000"),
+  EXPECT_EQ(FirstError("fit: STRETCH most_pixels: 2000000000000"),
             "@set/a/1.png: too little memory for a picture of 1000000 x 1000000 pixels, "
             "3000000000000 bytes; shrink it, or free memory (most_pixels, which is 2000000000000, "
             "refuses larger ones)");
   inputs_[0].dims = {1 << 20, 1 << 20, 3};
-  EXPECT_TRUE(
-      error("").starts_with("a picture for \"image\", of dims [1048576, 1048576, 3], takes "
-                            "3298534883328 bytes, this process may use "))
-      << error("");
+  EXPECT_THAT(FirstError("fit: STRETCH"),
+              testing::StartsWith("a picture for \"image\", of dims [1048576, 1048576, 3], takes "
+                                  "3298534883328 bytes, this process may use "));
 }
 
 TEST_F(Images, AMaskIsAsLargeAsItsPicture) {
