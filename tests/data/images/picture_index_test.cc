@@ -7,8 +7,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "tests/data/temp_folder.h"
+#include "tests/data/series_fixture.h"
 
 namespace gyre {
 namespace {
@@ -16,23 +15,17 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class PictureIndexTest : public testing::Test {
+class PictureIndexTest : public Series {
  protected:
-  void Touch(const std::string& name, const std::string& bytes = "x") const {
-    std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
-    WriteBytes(folder_ / name, bytes);
+  void Touch(const std::string& name, const std::string& bytes = "x") const { Write(name, bytes); }
+  std::string FolderError() const {
+    return Shown(ReadPictureFolder(folder_ / "set").status().message());
   }
-  std::string Told(const absl::Status& status) const {
-    return absl::StrReplaceAll(std::string(status.message()), {{folder_.path() + "/", "@"}});
-  }
-  std::string FolderError() const { return Told(ReadPictureFolder(folder_ / "set").status()); }
   std::string ListError(const std::string& text, PictureLabels labels = PictureLabels::kClass,
                         int64_t count = 1) const {
     Touch("list", text);
-    return Told(ReadPictureList(folder_ / "list", labels, count).status());
+    return Shown(ReadPictureList(folder_ / "list", labels, count).status().message());
   }
-
-  TempFolder folder_;
 };
 
 std::vector<std::string> All(const StringList& list) {

@@ -8,11 +8,10 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "engine/data/files/atomic_file.h"
 #include "engine/data/records/shard_writer.h"
 #include "tests/data/array_bytes.h"
-#include "tests/data/temp_folder.h"
+#include "tests/data/series_fixture.h"
 #include "tests/sanitized.h"
 
 namespace gyre {
@@ -49,9 +48,8 @@ struct Written {
   std::vector<std::string> files, values, labels;
 };
 
-class RecordShardTest : public testing::Test {
+class RecordShardTest : public Series {
  protected:
-  TempFolder folder_;
   const std::string path_ = folder_ / "a.rec";
   std::mt19937 random_{5};
 
@@ -78,9 +76,7 @@ class RecordShardTest : public testing::Test {
     ShardHeader header;
     return RecordShard::Open(path_, header);
   }
-  std::string Error(const absl::Status& status) const {
-    return absl::StrReplaceAll(std::string(status.message()), {{folder_.path() + "/", "@"}});
-  }
+  std::string Error(const absl::Status& status) const { return Shown(status.message()); }
   // The error of a shard of these bytes: of opening it, or of its samples.
   absl::Status Read(const std::string& bytes) const {
     WriteBytes(path_, bytes);
