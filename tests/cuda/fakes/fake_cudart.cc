@@ -77,12 +77,11 @@ const ErrorText& TextOf(cudaError_t code) {
 // Destroying works after the context is lost, though it returns the context's error.
 template <typename Handle>
 cudaError_t Destroy(const char* function, std::set<Handle> State::*alive, Handle handle) {
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
-  cudaError_t error = state.Enter(function);
+  const Locked locked;
+  cudaError_t error = locked->Enter(function);
   // Never deleted, so that no other handle gets this one's address.
-  const bool known = (state.*alive).erase(handle) > 0;
-  if (error == cudaSuccess) error = known ? state.lost : cudaErrorInvalidResourceHandle;
+  const bool known = (locked.state.*alive).erase(handle) > 0;
+  if (error == cudaSuccess) error = known ? locked->lost : cudaErrorInvalidResourceHandle;
   if (error != cudaSuccess) last_error = error;
   return error;
 }
@@ -98,20 +97,19 @@ cudaError_t Allocate(State& state, FakeMemory& memory, void** data, size_t bytes
 }
 
 cudaError_t Free(const char* function, FakeMemory State::*memory, void* data) {
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
-  cudaError_t error = state.Enter(function);
-  if (error == cudaSuccess) error = state.RefuseInCapture();
-  state.RunAll();  // the real one waits for the device, too
-  const int gpu = (state.*memory).GpuOf(data);
+  const Locked locked;
+  cudaError_t error = locked->Enter(function);
+  if (error == cudaSuccess) error = locked->RefuseInCapture();
+  locked->RunAll();  // the real one waits for the device, too
+  const int gpu = (locked.state.*memory).GpuOf(data);
   if (gpu < 0) {
     if (error == cudaSuccess) error = cudaErrorInvalidValue;
   } else if (gpu != current_gpu) {
     // The real runtime frees any GPU's memory, but opens the thread's current GPU to do so.
     error = cudaErrorInvalidDevice;
   } else {
-    (state.*memory).Free(data);
-    if (error == cudaSuccess) error = state.lost;
+    (locked.state.*memory).Free(data);
+    if (error == cudaSuccess) error = locked->lost;
   }
   if (error != cudaSuccess) last_error = error;
   return error;
@@ -121,44 +119,38 @@ cudaError_t Free(const char* function, FakeMemory State::*memory, void* data) {
 
 void Boot(const Machine& machine) {
   GYRE_CHECK(Alive() == 0);
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
-  state.machine = machine;
-  state.calls.clear();
-  state.launches.clear();
-  state.destroyed_streams.clear();
-  state.failing_calls.clear();
-  state.failing_work = 0;
-  state.lost = cudaSuccess;
+  const Locked state;
+  state->machine = machine;
+  state->calls.clear();
+  state->launches.clear();
+  state->destroyed_streams.clear();
+  state->failing_calls.clear();
+  state->failing_work = 0;
+  state->lost = cudaSuccess;
   last_error = cudaSuccess;
 }
 
 int Alive() {
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
-  return static_cast<int>(state.streams.size() + state.events.size() + state.graphs.size() +
-                          state.executables.size()) +
-         state.device.allocations() + state.pinned.allocations();
+  const Locked state;
+  return static_cast<int>(state->streams.size() + state->events.size() + state->graphs.size() +
+                          state->executables.size()) +
+         state->device.allocations() + state->pinned.allocations();
 }
 
 void FailCall(const std::string& function, int error, int nth) {
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
-  state.failing_calls[function] = {nth, static_cast<cudaError_t>(error)};
+  Locked()->failing_calls[function] = {nth, static_cast<cudaError_t>(error)};
 }
 
 void FailWork(int error, int nth) {
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
-  state.failing_work = nth;
-  state.failing_work_error = static_cast<cudaError_t>(error);
+  const Locked state;
+  state->failing_work = nth;
+  state->failing_work_error = static_cast<cudaError_t>(error);
 }
 
 int Calls(std::string_view function) {
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
-  const auto calls = state.calls.find(std::string(function));
-  return calls == state.calls.end() ? 0 : calls->second;
+  const Locked state;
+  const auto calls = state->calls.find(std::string(function));
+  return calls == state->calls.end() ? 0 : calls->second;
 }
 
 std::string WaitingCalls() {
@@ -172,19 +164,14 @@ std::string WaitingCalls() {
 }
 
 void ForgetCalls() {
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
-  state.calls.clear();
-  state.launches.clear();
+  const Locked state;
+  state->calls.clear();
+  state->launches.clear();
 }
 
 int LastError() { return last_error; }
 
-std::vector<Launch> Launches() {
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
-  return state.launches;
-}
+std::vector<Launch> Launches() { return Locked()->launches; }
 
 int CurrentGpu() { return current_gpu; }
 
@@ -197,16 +184,10 @@ int Enqueue(void* stream, const std::string& name, std::function<void()> work) {
 }
 
 bool IsDeviceMemory(const void* data, size_t bytes) {
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
-  return state.device.Contains(data, bytes);
+  return Locked()->device.Contains(data, bytes);
 }
 
-void* HostView(const void* device) {
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
-  return state.device.View(device);
-}
+void* HostView(const void* device) { return Locked()->device.View(device); }
 
 }  // namespace gyre::fake_cudart
 
@@ -328,11 +309,10 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 // Returns at once; what was enqueued is done some time.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   {
-    State& state = State::Get();
-    std::lock_guard lock(state.mutex);
-    if (state.streams.contains(stream)) {
+    const Locked state;
+    if (state->streams.contains(stream)) {
       if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
-      state.destroyed_streams.push_back(stream);
+      state->destroyed_streams.push_back(stream);
     }
   }
   return Destroy("cudaStreamDestroy", &State::streams, stream);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "engine/runtime/check.h"
 #include "tests/cuda/fakes/fake_cudnn_graph.h"
@@ -298,41 +299,28 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
   REQUIRE(of != nullptr, CUDNN_STATUS_BAD_PARAM);
   REQUIRE(of->finalized, CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED);
   REQUIRE(count != nullptr && (most == 0 || to != nullptr), CUDNN_STATUS_BAD_PARAM_NULL_POINTER);
-  const auto is = [&](cudnnBackendDescriptorType_t descriptor_type,
-                      cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t value_type) {
-    return of->type == descriptor_type && attribute == name && type == value_type;
-  };
-  if (is(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-         CUDNN_TYPE_BACKEND_DESCRIPTOR)) {
-    return AnswerResults(*of, most, count, to);
-  }
-  if (is(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, CUDNN_ATTR_ENGINECFG_ENGINE,
-         CUDNN_TYPE_BACKEND_DESCRIPTOR)) {
+#define ASKS(descriptor, name, value)                                                   \
+  (of->type == CUDNN_BACKEND_##descriptor##_DESCRIPTOR && type == CUDNN_TYPE_##value && \
+   attribute == CUDNN_ATTR_##descriptor##_##name)
+  if (ASKS(ENGINEHEUR, RESULTS, BACKEND_DESCRIPTOR)) return AnswerResults(*of, most, count, to);
+  if (ASKS(ENGINECFG, ENGINE, BACKEND_DESCRIPTOR)) {
     return AnswerDescriptor(*of, CUDNN_BACKEND_ENGINE_DESCRIPTOR, most, count, to);
   }
-  if (is(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
-         CUDNN_TYPE_BACKEND_DESCRIPTOR)) {
+  if (ASKS(ENGINECFG, KNOB_CHOICES, BACKEND_DESCRIPTOR)) {
     return AnswerDescriptor(*of, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, most, count, to);
   }
-  if (is(CUDNN_BACKEND_ENGINE_DESCRIPTOR, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64)) {
-    return Answer<int64_t>({of->engine.index}, most, count, to);
-  }
-  if (is(CUDNN_BACKEND_ENGINE_DESCRIPTOR, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-         CUDNN_TYPE_NUMERICAL_NOTE)) {
+  if (ASKS(ENGINE, NUMERICAL_NOTE, NUMERICAL_NOTE)) {
     return Answer(of->engine.notes, most, count, to);
   }
-  if (is(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
-         CUDNN_TYPE_KNOB_TYPE)) {
+  if (ASKS(KNOB_CHOICE, KNOB_TYPE, KNOB_TYPE)) {
     return Answer<int>({CUDNN_KNOB_TYPE_TILE_SIZE}, most, count, to);
   }
-  if (is(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE,
-         CUDNN_TYPE_INT64)) {
-    return Answer<int64_t>({of->engine.index + 100}, most, count, to);
-  }
-  if (is(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-         CUDNN_TYPE_INT64)) {
-    return Answer<int64_t>({static_cast<int64_t>(of->engine.workspace_bytes)}, most, count, to);
-  }
+  std::optional<int64_t> number;
+  if (ASKS(ENGINE, GLOBAL_INDEX, INT64)) number = of->engine.index;
+  if (ASKS(KNOB_CHOICE, KNOB_VALUE, INT64)) number = of->engine.index + 100;
+  if (ASKS(EXECUTION_PLAN, WORKSPACE_SIZE, INT64)) number = of->engine.workspace_bytes;
+#undef ASKS
+  if (number.has_value()) return Answer<int64_t>({*number}, most, count, to);
   return Fail(CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE,
               "no attribute " + std::to_string(attribute) + " of that type");
 }

@@ -27,10 +27,9 @@ Launch MakeLaunch(const CUkern_st* kernel, dim3 grid, dim3 block, size_t shared_
 }  // namespace
 
 std::vector<Module> Modules() {
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
+  const Locked state;
   std::vector<Module> modules;
-  for (const auto& module : state.modules) modules.push_back(*module);
+  for (const auto& module : state->modules) modules.push_back(*module);
   return modules;
 }
 
@@ -52,11 +51,10 @@ void** __cudaRegisterFatBinary(void* wrapper) {
     int magic, version;
     const void* data;
   };
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
-  state.modules.push_back(std::make_unique<Module>());
-  state.modules.back()->fat_binary = static_cast<const Wrapper*>(wrapper)->data;
-  return reinterpret_cast<void**>(state.modules.back().get());
+  const Locked state;
+  state->modules.push_back(std::make_unique<Module>());
+  state->modules.back()->fat_binary = static_cast<const Wrapper*>(wrapper)->data;
+  return reinterpret_cast<void**>(state->modules.back().get());
 }
 
 void __cudaRegisterFatBinaryEnd(void**) {}
@@ -65,9 +63,8 @@ char __cudaInitModule(void**) { return 0; }
 
 void __cudaRegisterFunction(void** module, const char* host_function, char*, const char* name, int,
                             uint3*, uint3*, dim3*, dim3*, int*) {
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
-  state.kernels[host_function] = new CUkern_st{name};
+  const Locked state;
+  state->kernels[host_function] = new CUkern_st{name};
   reinterpret_cast<Module*>(module)->kernels.emplace_back(name);
 }
 
@@ -91,10 +88,9 @@ cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_b
 
 // nvcc's output asks once for each kernel, whatever machine is booted then.
 cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* host_function) {
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
-  const auto found = state.kernels.find(host_function);
-  if (found == state.kernels.end()) return cudaErrorInvalidDeviceFunction;
+  const Locked state;
+  const auto found = state->kernels.find(host_function);
+  if (found == state->kernels.end()) return cudaErrorInvalidDeviceFunction;
   *kernel = found->second;
   return cudaSuccess;
 }

@@ -138,6 +138,13 @@ class State {
   std::vector<std::shared_ptr<Capture>> captures_;  // going on
 };
 
+// Everything, as long as this one lives.
+struct Locked {
+  State* operator->() const { return &state; }
+  State& state = State::Get();
+  std::lock_guard<std::recursive_mutex> lock{state.mutex};
+};
+
 // The calling thread's.
 extern thread_local int current_gpu;
 extern thread_local cudaError_t last_error;
@@ -152,20 +159,19 @@ enum class Needs { kNothing, kGpu };
 // Every function of the runtime: under the lock, counted, failing where a test wants it to.
 template <typename Body>
 cudaError_t Api(const char* function, Body body, Needs needs = Needs::kGpu) {
-  State& state = State::Get();
-  std::lock_guard lock(state.mutex);
-  cudaError_t error = in_host_function ? cudaErrorNotPermitted : state.Enter(function);
+  const Locked locked;
+  cudaError_t error = in_host_function ? cudaErrorNotPermitted : locked->Enter(function);
   if (error == cudaSuccess && needs == Needs::kGpu) {
     // Any driver for CUDA x.y runs all of x.
-    if (state.machine.driver_version / 1000 < CUDART_VERSION / 1000) {
+    if (locked->machine.driver_version / 1000 < CUDART_VERSION / 1000) {
       error = cudaErrorInsufficientDriver;
-    } else if (state.machine.gpus.empty()) {
+    } else if (locked->machine.gpus.empty()) {
       error = cudaErrorNoDevice;
     } else {
-      error = state.lost;
+      error = locked->lost;
     }
   }
-  if (error == cudaSuccess) error = body(state);
+  if (error == cudaSuccess) error = body(locked.state);
   if (error != cudaSuccess) last_error = error;
   return error;
 }
