@@ -63,9 +63,7 @@ class CaptureTest : public testing::TestWithParam<DeviceKind> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Host, CaptureTest, testing::Values(DeviceKind::kCpu, DeviceKind::kSim),
-                         [](const auto& info) {
-                           return std::string(info.param == DeviceKind::kCpu ? "Cpu" : "Sim");
-                         });
+                         [](const auto& info) { return std::string(DeviceKindName(info.param)); });
 
 TEST_P(CaptureTest, RunsWhenReplayedAndInOrder) {
   EXPECT_TRUE(Append(0, 1).ok());

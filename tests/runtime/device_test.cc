@@ -61,9 +61,7 @@ class DeviceTest : public testing::TestWithParam<DeviceKind> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Host, DeviceTest, testing::Values(DeviceKind::kCpu, DeviceKind::kSim),
-                         [](const auto& info) {
-                           return std::string(info.param == DeviceKind::kCpu ? "Cpu" : "Sim");
-                         });
+                         [](const auto& info) { return std::string(DeviceKindName(info.param)); });
 
 TEST_P(DeviceTest, SaysWhatItIs) {
   EXPECT_EQ(device_->kind(), GetParam());

@@ -168,9 +168,7 @@ class ParallelTest : public testing::TestWithParam<DeviceKind> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Host, ParallelTest, testing::Values(DeviceKind::kCpu, DeviceKind::kSim),
-                         [](const auto& info) {
-                           return std::string(info.param == DeviceKind::kCpu ? "Cpu" : "Sim");
-                         });
+                         [](const auto& info) { return std::string(DeviceKindName(info.param)); });
 
 TEST_P(ParallelTest, ForEachCallsOnceForEachIndex) {
   for (const int threads : {1, 2, 7}) {

@@ -242,19 +242,16 @@ TEST(Pnm, ATextNeedsNoLastNewlineAndSaysWhatIsWrong) {
             absl::DataLossError("expected a PNM of numbers up to 1, got 2 in row 0, column 2"));
 }
 
-OtherPicture RandomJpeg2000(const char* ending, int height, int width, int channels, int depth,
+OtherPicture RandomJpeg2000(int height, int width, int channels, int depth,
                             std::mt19937_64* random) {
-  cv::Mat mat(height, width, CV_MAKETYPE(depth == 8 ? CV_8U : CV_16U, channels));
+  cv::Mat mat(height, width, CV_MAKETYPE(CV_16U, channels));
   OtherPicture picture;
   for (int y = 0; y < height; ++y) {
     for (int x = 0; x < width; ++x) {
       std::array<int, 4> values = {};
       for (int c = 0; c < channels; ++c) {
         const auto value = static_cast<uint32_t>((*random)() % (1u << depth));
-        if (depth == 8)
-          mat.ptr<uint8_t>(y)[x * channels + c] = static_cast<uint8_t>(value);
-        else
-          mat.ptr<uint16_t>(y)[x * channels + c] = static_cast<uint16_t>(value);
+        mat.ptr<uint16_t>(y)[x * channels + c] = static_cast<uint16_t>(value);
         values[c] = Shown(value, (1u << depth) - 1);
       }
       picture.pixels.push_back(
@@ -262,8 +259,9 @@ OtherPicture RandomJpeg2000(const char* ending, int height, int width, int chann
                         : Rgba{values[2], values[1], values[0], channels == 4 ? values[3] : 255});
     }
   }
+  if (depth == 8) mat.convertTo(mat, CV_8U);
   std::vector<uint8_t> bytes;
-  GYRE_CHECK(cv::imencode(ending, mat, bytes, {cv::IMWRITE_JPEG2000_COMPRESSION_X1000, 1000}));
+  GYRE_CHECK(cv::imencode(".jp2", mat, bytes, {cv::IMWRITE_JPEG2000_COMPRESSION_X1000, 1000}));
   picture.file.assign(bytes.begin(), bytes.end());
   return picture;
 }
@@ -273,7 +271,7 @@ TEST(Jpeg2000, EveryKindAndWindowIsRight) {
   for (const auto& [height, width] : std::vector<std::pair<int, int>>{{32, 33}, {34, 32}}) {
     for (const int channels : {1, 3, 4}) {
       for (const int depth : {8, 16}) {
-        OtherPicture picture = RandomJpeg2000(".jp2", height, width, channels, depth, &random);
+        OtherPicture picture = RandomJpeg2000(height, width, channels, depth, &random);
         // One size as a codestream without a container.
         if (width == 33) picture.file.erase(0, picture.file.find("\xff\x4f\xff\x51"));
         ExpectOther(picture, height, width, &random);
@@ -285,7 +283,7 @@ TEST(Jpeg2000, EveryKindAndWindowIsRight) {
 
 TEST(Jpeg2000, OtherKindsAreRefused) {
   std::mt19937_64 random(1);
-  const std::string file = RandomJpeg2000(".jp2", 33, 40, 3, 8, &random).file;
+  const std::string file = RandomJpeg2000(33, 40, 3, 8, &random).file;
   const size_t stream = file.find("\xff\x4f\xff\x51");
   const auto with = [&](size_t at, const std::string& bytes) {
     std::string changed = file;
@@ -307,7 +305,7 @@ TEST(Jpeg2000, SlicesAreThoseOfAll) {
   enum Kind { kOneReader, kMoved, kLayers };
   for (const Kind kind : {kOneReader, kMoved, kLayers}) {
     constexpr int kChannels = 4;
-    OtherPicture picture = RandomJpeg2000(".jp2", 753, 710, kChannels, 8, &random);
+    OtherPicture picture = RandomJpeg2000(753, 710, kChannels, 8, &random);
     if (kind == kLayers) {  // all but one empty: a reader has three slices
       picture.file.replace(picture.file.find("\xff\x52") + 6, 2, Bytes(64, 2, true));
     }
@@ -326,7 +324,7 @@ TEST(Jpeg2000, SlicesAreThoseOfAll) {
 
 TEST(Jpeg2000, WhatTakesMuchMemoryIsRefused) {
   std::mt19937_64 random(1);
-  const std::string file = RandomJpeg2000(".jp2", 33, 40, 3, 8, &random).file;
+  const std::string file = RandomJpeg2000(33, 40, 3, 8, &random).file;
   const size_t stream = file.find("\xff\x4f\xff\x51");
   const auto sized = [&](int64_t tile, const std::string& block) {
     std::string changed = file;
@@ -350,7 +348,7 @@ TEST(Jpeg2000, WhatTakesMuchMemoryIsRefused) {
 
 TEST(Jpeg2000, OtherColoursAreRefused) {
   std::mt19937_64 random(1);
-  std::string file = RandomJpeg2000(".jp2", 33, 40, 3, 8, &random).file;
+  std::string file = RandomJpeg2000(33, 40, 3, 8, &random).file;
   const size_t colors = file.find("colr");
   ASSERT_NE(colors, file.npos);
   file.replace(colors + 7, 4, Bytes(18, 4, true));  // YCbCr
@@ -361,7 +359,7 @@ TEST(Jpeg2000, OtherColoursAreRefused) {
 
 TEST(Jpeg2000, AFileThatClaimsFarMoreThanItHasIsAnError) {
   std::mt19937_64 random(1);
-  const std::string file = RandomJpeg2000(".jp2", 33, 40, 1, 8, &random).file;
+  const std::string file = RandomJpeg2000(33, 40, 1, 8, &random).file;
   const size_t stream = file.find("\xff\x4f\xff\x51");
   const auto sized = [&](uint32_t height, uint32_t width) {
     std::string changed = file;
@@ -376,12 +374,10 @@ TEST(Jpeg2000, AFileThatClaimsFarMoreThanItHasIsAnError) {
 
 std::vector<std::string> SmallFiles() {
   std::mt19937_64 random(1);
-  std::vector<std::string> files = {RandomBmp(7, 10, 24, 40, false, &random).file,
-                                    RandomBmp(7, 10, 8, 40, false, &random).file,
-                                    RandomPnm('6', 7, 10, 255, &random).file,
-                                    RandomPnm('2', 7, 10, 255, &random).file,
-                                    RandomPnm('4', 7, 10, 255, &random).file,
-                                    RandomJpeg2000(".jp2", 33, 40, 3, 8, &random).file};
+  std::vector<std::string> files = {
+      RandomBmp(7, 10, 24, 40, false, &random).file, RandomBmp(7, 10, 8, 40, false, &random).file,
+      RandomPnm('6', 7, 10, 255, &random).file,      RandomPnm('2', 7, 10, 255, &random).file,
+      RandomPnm('4', 7, 10, 255, &random).file,      RandomJpeg2000(33, 40, 3, 8, &random).file};
   for (const TiffKind& kind : kTiffKinds) files.push_back(RandomTiff(kind, &random).file);
   return files;
 }
