@@ -9,7 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "distributed/collectives/channel.h"
+#include "distributed/collectives/collective.h"
 
 namespace gyre {
 namespace {

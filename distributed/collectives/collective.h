@@ -1,19 +1,23 @@
 // collective.h: in-place operations on tensors of equal length on all ranks, as state machines.
 //
 // The order of additions depends on algorithm, element and ranks (for hierarchical also on which
-// share a host), never on timing.  All ranks get the same bits.  An object runs one operation at a
-// time, and one thread drives several objects.  Staging is kept between operations.
+// share a host), never on timing.  All ranks get the same bits.  An operation's claim precedes its
+// first bytes to each rank, which compares it with its own.  So a mismatch is found without an
+// extra round.  An object runs one operation at a time, and one thread drives several objects.
+// Staging is kept between operations.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "distributed/collectives/channel.h"
 #include "distributed/collectives/reduction.h"
+#include "distributed/transport/communicator.h"
 #include "distributed/transport/shared_memory.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/device/device.h"
@@ -30,6 +34,23 @@ enum class Operation : uint8_t {
   kExchange,       // bytes between some ranks, without a tensor (exchange.h)
 };
 
+// The identity of an operation.  It is the same on all ranks, or an error on all.
+struct Claim {
+  int64_t sequence = 0;             // number of the operation in its group
+  uint64_t hash = 0;                // of its full label
+  std::array<char, 112> what = {};  // label for people, cut to fit
+
+  static Claim Of(int64_t sequence, std::string_view what);
+  // The same operation, by the named algorithm.
+  Claim By(std::string_view how) const;
+};
+
+// OK if the claims of two ranks are equal.  Errors: FailedPrecondition with both labels.
+absl::Status Compare(const Claim& mine, int rank, const Claim& theirs, int peer);
+
+// FNV-1a, which gives the same hash in all processes.
+uint64_t Hash(std::string_view bytes, uint64_t hash = 0xcbf29ce484222325);
+
 // Messages one after the other, of which kMost at most are under way.
 struct MessageWindow {
   static constexpr int64_t kMost = 4;
@@ -39,8 +60,9 @@ struct MessageWindow {
 
 class Collective {
  public:
-  // Over these ranks of the communicator, or all (Channel).  `tag` is for its messages alone.  The
-  // communicator outlives this object.
+  // Over `ranks` of the communicator, with this one, which are 0, 1, ... here.  Over all if there
+  // are none.  The communicator outlives this object.  Between two ranks a tag must not serve two
+  // objects at once.
   Collective(Communicator& communicator, int tag, std::vector<int> ranks = {});
   virtual ~Collective() = default;
 
@@ -63,7 +85,7 @@ class Collective {
   //   allreduce       of the result
   //   reduce-scatter  of this rank's slice
   //   others          0
-  // Errors: those of the channel and the device.  The object is then unusable.
+  // Errors: those of messages, Compare and the device.  The object is then unusable.
   absl::StatusOr<Advance> Progress(double* sum_of_squares);
   // Ends an operation, also after an error.  Blocks until no device uses its memory.  The object is
   // then unusable.
@@ -85,9 +107,24 @@ class Collective {
   }
   absl::Status Lacks() const;  // Unimplemented, for this operation
 
+  // The number of the rank in the whole job.
+  int InJob(int rank) const { return peers_[rank].in_job; }
+  // Sends the claim to the next rank and receives that of the rank before, in a ring of all ranks.
+  // For algorithms in which two ranks that differ may exchange no message.
+  absl::Status Announce();
+  // Begins a message, a kSend or a kReceive.  Errors: as the communicator's.
+  absl::StatusOr<Request> Post(RequestKind kind, void* data, size_t bytes, int peer);
+  // As the communicator's.  Errors: also those of Compare, told to all ranks.
+  absl::StatusOr<bool> Test(Request request);
+  // Returns true once all claims are sent and received.  Errors: as Test's.
+  absl::StatusOr<bool> Settled();
   // Begin a message of `bytes`, in segments of at most kSegmentBytes.
-  absl::Status Send(const void* data, size_t bytes, int to);
-  absl::Status Receive(void* data, size_t bytes, int from);
+  absl::Status Send(void* data, size_t bytes, int to) {
+    return PostSegments(RequestKind::kSend, data, bytes, to);
+  }
+  absl::Status Receive(void* data, size_t bytes, int from) {
+    return PostSegments(RequestKind::kReceive, data, bytes, from);
+  }
   // Returns true once all messages that Send and Receive began are done.
   absl::StatusOr<bool> Quiet() { return AllDone(requests_); }
   // Returns true once all of `requests` are done, and forgets those that are.
@@ -110,10 +147,12 @@ class Collective {
   // The largest message that Open MPI moves over TCP at full speed, and the most added at once.
   static constexpr size_t kSegmentBytes = 256 << 10;
 
-  Channel channel_;
-  const int ranks_, rank_;
+  Communicator& communicator_;
+  const int ranks_;
+  int rank_ = 0;
   int owners_;
   std::optional<DType> wire_;
+  Claim claim_;
   Operation operation_ = Operation::kAllreduce;
   int root_ = 0;
   Tensor tensor_;
@@ -121,6 +160,23 @@ class Collective {
   double squares_ = 0;
 
  private:
+  struct Peer {
+    int in_job;
+    bool claimed = false, heard = false;  // claim sent to it, claim requested from it
+    Claim theirs = {};
+  };
+  struct PendingClaim {
+    Request request;
+    int from;  // -1: a send
+  };
+
+  absl::Status ClaimTo(int to);
+  absl::Status HearFrom(int from);
+  absl::Status PostSegments(RequestKind kind, void* data, size_t bytes, int peer);
+
+  const int tag_;
+  std::vector<Peer> peers_;            // by rank
+  std::vector<PendingClaim> pending_;  // claims under way
   bool running_ = false, finished_ = false;
   std::vector<Request> requests_;
   std::unique_ptr<std::byte[]> staging_;

@@ -52,16 +52,16 @@ absl::StatusOr<bool> Exchange::Go(PeerTransfer& transfer) {
   if (awaits_length && ended) RETURN_IF_ERROR(MakeRoom(transfer));
   ASSIGN_OR_RETURN(const bool begun,
                    BeginNext(transfer.segments, Segments(transfer),
-                             [&](int64_t segment) { return Post(transfer, segment); }));
+                             [&](int64_t segment) { return PostSegment(transfer, segment); }));
   return ended || begun;
 }
 
 absl::Status Exchange::MakeRoom(PeerTransfer& transfer) {
   arrived_ += std::min<uint64_t>(transfer.length, MemoryBytes() + 1);
   if (arrived_ > MemoryBytes()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("rank ", channel_.in_job(transfer.peer), " sends ", transfer.length,
-                     " bytes, more than the ", MemoryBytes(), " of this host's memory"));
+    return absl::ResourceExhaustedError(absl::StrCat("rank ", InJob(transfer.peer), " sends ",
+                                                     transfer.length, " bytes, more than the ",
+                                                     MemoryBytes(), " of this host's memory"));
   }
   const std::span<char> into = transfer.arriving->into;
   if (into.empty()) {
@@ -70,13 +70,13 @@ absl::Status Exchange::MakeRoom(PeerTransfer& transfer) {
   } else if (transfer.length == into.size()) {
     transfer.data = into.data();
   } else {
-    return absl::InternalError(absl::StrCat("rank ", channel_.in_job(transfer.peer), " sends ",
+    return absl::InternalError(absl::StrCat("rank ", InJob(transfer.peer), " sends ",
                                             transfer.length, " bytes, expected ", into.size()));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Request> Exchange::Post(PeerTransfer& transfer, int64_t segment) {
+absl::StatusOr<Request> Exchange::PostSegment(PeerTransfer& transfer, int64_t segment) {
   char* data = reinterpret_cast<char*>(&transfer.length);
   size_t bytes = sizeof(transfer.length);
   if (segment > 0) {
@@ -84,8 +84,8 @@ absl::StatusOr<Request> Exchange::Post(PeerTransfer& transfer, int64_t segment) 
     data = transfer.data + begin;
     bytes = std::min(kSegmentBytes, transfer.length - begin);
   }
-  return transfer.arriving != nullptr ? channel_.Receive(data, bytes, transfer.peer)
-                                      : channel_.Send(data, bytes, transfer.peer);
+  return Post(transfer.arriving != nullptr ? RequestKind::kReceive : RequestKind::kSend, data,
+              bytes, transfer.peer);
 }
 
 }  // namespace gyre

@@ -53,7 +53,7 @@ class Exchange final : public Collective {
   static int64_t Segments(const PeerTransfer& transfer);
   absl::StatusOr<bool> Go(PeerTransfer& transfer);  // whether something was done
   absl::Status MakeRoom(PeerTransfer& transfer);
-  absl::StatusOr<Request> Post(PeerTransfer& transfer, int64_t segment);
+  absl::StatusOr<Request> PostSegment(PeerTransfer& transfer, int64_t segment);
 
   Mail* mail_ = nullptr;
   std::vector<PeerTransfer> transfers_;

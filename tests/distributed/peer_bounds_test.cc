@@ -26,13 +26,11 @@ TEST(PeerBounds, OfAMessagesLength) {
   RunRanks(2, [](Communicator& communicator) {
     const Claim claim = Claim::Of(0, "letter");
     if (communicator.rank() == 1) {
-      Channel channel(communicator, kFirstOperationTag);
-      channel.Open(claim);
-      const auto sent = channel.Send(&kFar, sizeof(kFar), 0);
-      ASSERT_TRUE(sent.ok() && DriveToEnd([&]() -> absl::StatusOr<Advance> {
-                                 ASSIGN_OR_RETURN(const bool done, channel.Test(*sent));
-                                 return done ? Advance::kDone : Advance::kWaiting;
-                               }).ok());
+      const auto send = [&](const void* data, size_t bytes) {
+        return WaitFor(communicator, *communicator.Send(data, bytes, 0, kFirstOperationTag));
+      };
+      ASSERT_TRUE(send(&claim, sizeof(claim)).ok());
+      ASSERT_TRUE(send(&kFar, sizeof(kFar)).ok());
       return;
     }
     Mail mail{.incoming = {{1}}};

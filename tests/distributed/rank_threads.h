@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "distributed/collectives/channel.h"
+#include "distributed/collectives/collective.h"
 #include "distributed/transport/communicator.h"
 
 namespace gyre {

@@ -26,9 +26,9 @@ class Auto final : public Collective {
     const std::string& name = Choice();
     chosen_ = Find(name);
     GYRE_CHECK(chosen_ != nullptr);
-    const Claim claim = channel_.claim();
-    channel_.Open(claim.By(name));
-    RETURN_IF_ERROR(channel_.Announce());
+    const Claim claim = claim_;
+    claim_ = claim.By(name);
+    RETURN_IF_ERROR(Announce());
     return chosen_->Start(claim, operation_, tensor_, root_);
   }
 
@@ -45,7 +45,7 @@ class Auto final : public Collective {
   }
 
   absl::StatusOr<Advance> Step() override {
-    RETURN_IF_ERROR(channel_.Settled().status());
+    RETURN_IF_ERROR(Settled().status());
     return chosen_->Progress(&squares_);
   }
 

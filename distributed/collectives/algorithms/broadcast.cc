@@ -64,7 +64,7 @@ class Broadcast final : public Collective {
 
   absl::StatusOr<Advance> Step() override {
     ASSIGN_OR_RETURN(const bool asked, BeginNext(arriving_, segments_, [&](int64_t segment) {
-                       return channel_.Receive(Data(segment), Bytes(segment), parent_);
+                       return Post(RequestKind::kReceive, Data(segment), Bytes(segment), parent_);
                      }));
     ASSIGN_OR_RETURN(const bool arrived, EndDone(arriving_));
     bool moved = asked || arrived, done = arriving_.done == segments_;
@@ -72,7 +72,7 @@ class Broadcast final : public Collective {
       ASSIGN_OR_RETURN(const bool gone, EndDone(sends));
       ASSIGN_OR_RETURN(const bool sent,
                        BeginNext(sends, arriving_.done, [&, to = rank](int64_t segment) {
-                         return channel_.Send(Data(segment), Bytes(segment), to);
+                         return Post(RequestKind::kSend, Data(segment), Bytes(segment), to);
                        }));
       moved |= gone || sent;
       done &= sends.done == segments_;

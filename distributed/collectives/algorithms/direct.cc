@@ -115,13 +115,14 @@ class Direct final : public Collective {
     return ForEachPeer([&](int peer) -> absl::Status {
       const ElementRange mine = Segment(rank_, segment), theirs = Segment(peer, segment);
       ASSIGN_OR_RETURN(requests.emplace_back(),
-                       channel_.Receive(Share(segment, peer), Bytes(mine), peer));
-      const std::byte* from = At(theirs.begin);
+                       Post(RequestKind::kReceive, Share(segment, peer), Bytes(mine), peer));
+      std::byte* from = At(theirs.begin);
       if (narrow()) {
         RoundTo(Narrowed(segment, peer), theirs);
         from = Narrowed(segment, peer);
       }
-      ASSIGN_OR_RETURN(requests.emplace_back(), channel_.Send(from, Bytes(theirs), peer));
+      ASSIGN_OR_RETURN(requests.emplace_back(),
+                       Post(RequestKind::kSend, from, Bytes(theirs), peer));
       return absl::OkStatus();
     });
   }
@@ -132,9 +133,10 @@ class Direct final : public Collective {
     return ForEachPeer([&](int peer) -> absl::Status {
       const ElementRange mine = Segment(rank_, segment), theirs = Segment(peer, segment);
       std::byte* const to = narrow() ? Sum(segment, peer) : At(theirs.begin);
-      const std::byte* const from = narrow() ? Narrowed(segment, rank_) : At(mine.begin);
-      ASSIGN_OR_RETURN(requests.emplace_back(), channel_.Receive(to, Bytes(theirs), peer));
-      ASSIGN_OR_RETURN(requests.emplace_back(), channel_.Send(from, Bytes(mine), peer));
+      std::byte* const from = narrow() ? Narrowed(segment, rank_) : At(mine.begin);
+      ASSIGN_OR_RETURN(requests.emplace_back(),
+                       Post(RequestKind::kReceive, to, Bytes(theirs), peer));
+      ASSIGN_OR_RETURN(requests.emplace_back(), Post(RequestKind::kSend, from, Bytes(mine), peer));
       return absl::OkStatus();
     });
   }

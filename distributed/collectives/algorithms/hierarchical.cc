@@ -73,7 +73,7 @@ class Hierarchical final : public Collective {
   }
 
   absl::Status StartOn(Collective& sums, Operation operation, Tensor tensor) {
-    return sums.Start(channel_.claim(), operation, tensor);
+    return sums.Start(claim_, operation, tensor);
   }
   int64_t owners() const { return static_cast<int64_t>(partials_.size()); }
 

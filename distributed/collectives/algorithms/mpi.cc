@@ -50,12 +50,12 @@ class Mpi final : public Collective {
     asked_ = summed_;
     measured_ = 0;
     agreed_ = false;
-    return channel_.Announce();
+    return Announce();
   }
 
   absl::StatusOr<Advance> Step() override {
     if (!agreed_) {
-      ASSIGN_OR_RETURN(agreed_, channel_.Settled());
+      ASSIGN_OR_RETURN(agreed_, Settled());
       if (!agreed_) return Advance::kWaiting;
     }
     if (asked_ > summed_) {
@@ -95,7 +95,7 @@ class Mpi final : public Collective {
     int done = 0;
     RETURN_IF_ERROR(CheckMpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "MPI_Test"));
     if (done) return true;
-    RETURN_IF_ERROR(wait_.Look(channel_.communicator(), kNobody));
+    RETURN_IF_ERROR(wait_.Look(communicator_, kNobody));
     return false;
   }
 

@@ -170,13 +170,13 @@ absl::StatusOr<Advance> NcclCollective::Step() {
 
 void NcclCollective::GoTo(NcclStage stage) {
   stage_ = stage;
-  deadline_ = Clock::now() + std::chrono::milliseconds(channel_.communicator().timeout_ms());
+  deadline_ = Clock::now() + std::chrono::milliseconds(communicator_.timeout_ms());
 }
 
 absl::StatusOr<Advance> NcclCollective::Wait() const {
   if (Clock::now() < deadline_) return Advance::kWaiting;
-  return absl::UnavailableError(absl::StrCat("NCCL has waited for other ranks for ",
-                                             channel_.communicator().timeout_ms(), " ms"));
+  return absl::UnavailableError(
+      absl::StrCat("NCCL has waited for other ranks for ", communicator_.timeout_ms(), " ms"));
 }
 
 absl::Status NcclCollective::PostId() {

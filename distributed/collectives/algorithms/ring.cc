@@ -153,7 +153,7 @@ absl::StatusOr<bool> Ring::Communicate() {
     moved = true;
   }
   while (send_done_ < send_posted_) {
-    ASSIGN_OR_RETURN(const bool done, channel_.Test(sends_[send_done_ % kWindow]));
+    ASSIGN_OR_RETURN(const bool done, Test(sends_[send_done_ % kWindow]));
     if (!done) break;
     send_done_ = Next(send_done_);
     moved = true;
@@ -161,7 +161,7 @@ absl::StatusOr<bool> Ring::Communicate() {
   if (received_ == receive_posted_) return moved;
   // One a pass, so that the thread stays ready to abort.
   const int slot = static_cast<int>(received_ % kWindow);
-  ASSIGN_OR_RETURN(const bool arrived, channel_.Test(receives_[slot]));
+  ASSIGN_OR_RETURN(const bool arrived, Test(receives_[slot]));
   if (!arrived) return moved;
   if (InScatter(received_)) {
     using SlotWork = RingArithmetic::SlotWork;
@@ -244,7 +244,7 @@ bool Ring::MayReceive() const {
 absl::Status Ring::PostSend() {
   const RingMessage message = MessageAt(send_posted_, /*is_send=*/true);
   ASSIGN_OR_RETURN(sends_[send_posted_ % kWindow],
-                   channel_.Send(Address(message), Bytes(message), RankAt(place_ + 1)));
+                   Post(RequestKind::kSend, Address(message), Bytes(message), RankAt(place_ + 1)));
   send_posted_ = Next(send_posted_);
   return absl::OkStatus();
 }
@@ -254,7 +254,7 @@ absl::Status Ring::PostReceive() {
   const int slot = static_cast<int>(receive_posted_ % kWindow);
   void* const to = InScatter(receive_posted_) ? arithmetic_->slot(slot) : Address(message);
   ASSIGN_OR_RETURN(receives_[slot],
-                   channel_.Receive(to, Bytes(message), RankAt(place_ + ranks_ - 1)));
+                   Post(RequestKind::kReceive, to, Bytes(message), RankAt(place_ + ranks_ - 1)));
   receive_posted_ = Next(receive_posted_);
   return absl::OkStatus();
 }

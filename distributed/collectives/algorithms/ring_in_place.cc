@@ -51,9 +51,8 @@ class RingInPlace final : public Collective {
   absl::Status Begin() override {
     if (operation_ == Operation::kBroadcast) return Lacks();
     mine_ = Locate(arenas_, rank_, tensor_.data);
-    if (mine_.arena < 0) return by_messages_->Start(channel_.claim(), operation_, tensor_);
-    const Claim claim = channel_.claim();
-    channel_.Open(claim.By("the ring in shared memory"));
+    if (mine_.arena < 0) return by_messages_->Start(claim_, operation_, tensor_);
+    claim_ = claim_.By("the ring in shared memory");
     segment_elements_ = static_cast<int64_t>(kSegmentBytes) / size_;
     const int64_t longest = EqualPart(tensor_.elements(), ranks_, 0).count();
     segments_ = std::max<int64_t>(1, (longest + segment_elements_ - 1) / segment_elements_);
@@ -82,11 +81,11 @@ class RingInPlace final : public Collective {
     // One segment a pass, which the rank before has noted.
     const int64_t now = tells_.posted;
     if (now < begin_ + segments_ || hears_.done > now - segments_) {
-      ASSIGN_OR_RETURN(const bool worked,
-                       BeginNext(tells_, std::min(end_, now + 1), [&](int64_t position) {
-                         Work(position);
-                         return channel_.Send(&notes_[position % kWindow], sizeof(double), next_);
-                       }));
+      ASSIGN_OR_RETURN(
+          const bool worked, BeginNext(tells_, std::min(end_, now + 1), [&](int64_t position) {
+            Work(position);
+            return Post(RequestKind::kSend, &notes_[position % kWindow], sizeof(double), next_);
+          }));
       moved |= worked;
     }
     if (tells_.done < end_ || hears_.done < end_) {
@@ -101,7 +100,8 @@ class RingInPlace final : public Collective {
   // Whether it did anything.
   absl::StatusOr<bool> Hear() {
     RETURN_IF_ERROR(BeginNext(hears_, end_, [&](int64_t position) {
-                      return channel_.Receive(&heard_[position % kWindow], sizeof(double), before_);
+                      return Post(RequestKind::kReceive, &heard_[position % kWindow],
+                                  sizeof(double), before_);
                     }).status());
     int64_t noted = hears_.done;
     ASSIGN_OR_RETURN(const bool moved, EndDone(hears_));

@@ -167,10 +167,10 @@ void Shared::CopyIn() {
     }
   }
   RoundRecord& record = RecordOf(rank_);
-  record.sequence = channel_.claim().sequence;
-  record.hash = channel_.claim().hash;
+  record.sequence = claim_.sequence;
+  record.hash = claim_.hash;
   record.location = location_;
-  record.claim = channel_.claim();
+  record.claim = claim_;
   record.arrived.store(round_, std::memory_order_release);
 }
 
@@ -185,17 +185,16 @@ void Shared::CopyOut() {
 
 absl::Status Shared::CheckClaim(int rank) {
   const RoundRecord& record = RecordOf(rank);
-  const Claim& mine = channel_.claim();
   absl::Status status;
-  if (record.sequence != mine.sequence || record.hash != mine.hash) {
-    status = Compare(mine, channel_.in_job(rank_), record.claim, channel_.in_job(rank));
+  if (record.sequence != claim_.sequence || record.hash != claim_.hash) {
+    status = Compare(claim_, InJob(rank_), record.claim, InJob(rank));
   } else if (record.location.arena != location_.arena) {
     status = absl::FailedPreconditionError(
-        absl::StrCat("ranks disagree: the memory of ", mine.what.data(), " is shared on rank ",
-                     channel_.in_job(record.location.arena < 0 ? rank_ : rank), " and not on rank ",
-                     channel_.in_job(record.location.arena < 0 ? rank : rank_)));
+        absl::StrCat("ranks disagree: the memory of ", claim_.what.data(), " is shared on rank ",
+                     InJob(record.location.arena < 0 ? rank_ : rank), " and not on rank ",
+                     InJob(record.location.arena < 0 ? rank : rank_)));
   }
-  if (!status.ok()) channel_.communicator().Tell(status);
+  if (!status.ok()) communicator_.Tell(status);
   return status;
 }
 
@@ -207,7 +206,7 @@ absl::StatusOr<bool> Shared::AllHave(std::atomic<int64_t> RoundRecord::*reached)
     wait_.Reset();
   }
   if (waiting_for_ == ranks_) return true;
-  RETURN_IF_ERROR(wait_.Look(channel_.communicator(), channel_.in_job(waiting_for_)));
+  RETURN_IF_ERROR(wait_.Look(communicator_, InJob(waiting_for_)));
   return false;
 }
 
