@@ -3,19 +3,16 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "distributed/collectives/choice/selector.h"
 #include "distributed/collectives/collective.h"
 
 namespace gyre {
 
 std::unique_ptr<Collective> NewMessageRing(Communicator& communicator, int tag);  // ring.cc
-std::unique_ptr<Collective> NewDirect(Communicator& communicator, int tag);
-// Over these ranks alone, with this one.
-std::unique_ptr<Collective> NewDirectAmong(Communicator& communicator, int tag,
-                                           std::vector<int> ranks);
+// Over these ranks alone, with this one, or over all.
+std::unique_ptr<Collective> NewDirect(Communicator& communicator, int tag,
+                                      std::vector<int> ranks = {});
 std::unique_ptr<Collective> NewRecursiveDoubling(Communicator& communicator, int tag);
 std::unique_ptr<Collective> NewHalvingDoubling(Communicator& communicator, int tag);
 std::unique_ptr<Collective> NewNaive(Communicator& communicator, int tag);
@@ -43,15 +40,6 @@ absl::StatusOr<std::unique_ptr<Collective>> NewHierarchical(Communicator& commun
 // Blocks until all ranks have called it.  Errors: InvalidArgument unless ranks are MPI processes,
 // and those of MPI.
 absl::StatusOr<std::unique_ptr<Collective>> NewMpi(Communicator& communicator, int tag);
-
-// An algorithm that a selector may choose.
-struct Member {
-  std::string algorithm;
-  std::unique_ptr<Collective> sums;  // with the tag of `auto`
-};
-// Precondition: members have "direct", "broadcast" and all choices of the selector.
-std::unique_ptr<Collective> NewAuto(Communicator& communicator, int tag, Selector selector,
-                                    std::vector<Member> members);
 
 // On device memory.  Errors: those of the device.
 absl::StatusOr<std::unique_ptr<Collective>> NewDeviceRing(Communicator& communicator, int tag,

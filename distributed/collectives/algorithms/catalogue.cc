@@ -4,7 +4,9 @@
 #include <array>
 #include <bit>
 #include <limits>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -57,10 +59,13 @@ template <auto kNew>
 Made Make(Communicator& communicator, int tag, const SharedArenas&) {
   return kNew(communicator, tag);
 }
+Made MakeDirect(Communicator& communicator, int tag, const SharedArenas&) {
+  return NewDirect(communicator, tag);
+}
 
 constexpr Algorithm kAlgorithms[] = {
     {"ring", NewRing, AndPartials, {.has_halves = true, .arena_hosts = 1}},
-    {"direct", Make<NewDirect>, AndPartials, {.has_halves = true}},
+    {"direct", MakeDirect, AndPartials, {.has_halves = true}},
     {"halving_doubling", Make<NewHalvingDoubling>, Halves},
     {"recursive_doubling", Make<NewRecursiveDoubling>, EachRound},
     {"shared",
@@ -95,6 +100,55 @@ std::string JoinNames(std::span<const std::string_view> names) {
                        [](std::string* out, std::string_view name) { out->append(name); });
 }
 
+// "auto": each sum by the algorithm that a selector expects to be the fastest, and the other
+// operations by those that have them.
+//
+// Claims go round a ring of all ranks beside the operation, with the choice in them: ranks that
+// mean different things may have chosen algorithms of which neither sends the other a message.
+class Auto final : public Collective {
+ public:
+  Auto(Communicator& communicator, int tag, Selector selector)
+      : Collective(communicator, tag), selector_(std::move(selector)) {}
+
+  // Makes the algorithms that may be chosen, each with the tag of `auto`.
+  absl::Status Open(int tag, const SharedArenas& arenas) {
+    std::vector<Selector::Choice> choices = selector_.choices();
+    choices.push_back({.algorithm = "direct"});  // for the halves of the sum
+    for (const Selector::Choice& choice : choices) {
+      std::unique_ptr<Collective>& member = members_[choice.algorithm];
+      if (member != nullptr) continue;
+      ASSIGN_OR_RETURN(member, Find(choice.algorithm)->create(communicator_, tag, arenas));
+    }
+    members_["broadcast"] = NewBroadcast(communicator_, tag);
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Begin() override {
+    const std::string_view name = Choice();
+    chosen_ = members_.find(name)->second.get();
+    const Claim claim = claim_;
+    claim_ = claim.By(name);
+    RETURN_IF_ERROR(Announce());
+    return chosen_->Start(claim, operation_, tensor_, root_);
+  }
+
+  std::string_view Choice() const {
+    if (operation_ == Operation::kAllreduce) return selector_.Choose(tensor_.bytes());
+    if (operation_ == Operation::kBroadcast) return "broadcast";
+    return members_.contains("shared") ? "shared" : "direct";  // they add in the same order
+  }
+
+  absl::StatusOr<Advance> Step() override {
+    RETURN_IF_ERROR(Settled().status());
+    return chosen_->Progress(&squares_);
+  }
+
+  const Selector selector_;
+  std::map<std::string, std::unique_ptr<Collective>, std::less<>> members_;
+  Collective* chosen_ = nullptr;
+};
+
 absl::Status NoSuch(std::string_view algorithm) {
   return absl::InvalidArgumentError(absl::StrCat(
       "no allreduce algorithm \"", std::string(algorithm), "\"; there are: ", JoinNames(kNames)));
@@ -117,17 +171,9 @@ absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algor
   const Algorithm* const found = Find(algorithm);
   if (found == nullptr) return NoSuch(algorithm);
   if (found->create != nullptr) return found->create(communicator, tag, arenas);
-  std::vector<Selector::Choice> choices = selector.choices();
-  choices.push_back({.algorithm = "direct"});  // for the halves of the sum
-  std::vector<Member> members;
-  for (const Selector::Choice& choice : choices) {
-    const std::string& name = choice.algorithm;
-    if (std::ranges::find(members, name, &Member::algorithm) != members.end()) continue;
-    ASSIGN_OR_RETURN(auto sums, Find(name)->create(communicator, tag, arenas));
-    members.push_back({name, std::move(sums)});
-  }
-  members.push_back({"broadcast", NewBroadcast(communicator, tag)});
-  return NewAuto(communicator, tag, selector, std::move(members));
+  auto chooses = std::make_unique<Auto>(communicator, tag, selector);
+  RETURN_IF_ERROR(chooses->Open(tag, arenas));
+  return chooses;
 }
 
 absl::StatusOr<std::unique_ptr<Collective>> NewDeviceCollective(std::string_view algorithm,

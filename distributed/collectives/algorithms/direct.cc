@@ -172,13 +172,35 @@ class Direct final : public Collective {
 
 }  // namespace
 
-std::unique_ptr<Collective> NewDirect(Communicator& communicator, int tag) {
-  return std::make_unique<Direct>(communicator, tag);
+std::unique_ptr<Collective> NewDirect(Communicator& communicator, int tag, std::vector<int> ranks) {
+  return std::make_unique<Direct>(communicator, tag, std::move(ranks));
 }
 
-std::unique_ptr<Collective> NewDirectAmong(Communicator& communicator, int tag,
-                                           std::vector<int> ranks) {
-  return std::make_unique<Direct>(communicator, tag, std::move(ranks));
+std::vector<ElementRange> DirectRanges(int64_t elements, size_t element_bytes, int ranks) {
+  const int64_t length = DirectSegmentElements(element_bytes);
+  std::vector<ElementRange> segments;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const ElementRange part = EqualPart(elements, ranks, rank);
+    for (int64_t i = 0; i * length < part.count(); ++i) {
+      segments.push_back(FixedPart(part, length, i));
+    }
+  }
+  return segments;
+}
+
+double AddDirectRanges(int64_t elements, size_t element_bytes, int ranks,
+                       std::span<const double> squares) {
+  const int64_t length = DirectSegmentElements(element_bytes);
+  double sum = 0;
+  auto next = squares.begin();
+  for (int rank = 0; rank < ranks; ++rank) {
+    double of_rank = 0;
+    for (int64_t left = EqualPart(elements, ranks, rank).count(); left > 0; left -= length) {
+      of_rank += *next++;
+    }
+    sum += of_rank;
+  }
+  return sum;
 }
 
 }  // namespace gyre

@@ -103,7 +103,7 @@ absl::StatusOr<std::unique_ptr<Collective>> NewHierarchical(Communicator& commun
   if (place < owners) {
     std::vector<int> peers;
     for (const std::vector<int>& host : hosts) peers.push_back(host[place]);
-    between = NewDirectAmong(communicator, tag, std::move(peers));
+    between = NewDirect(communicator, tag, std::move(peers));
   }
   return std::make_unique<Hierarchical>(communicator, tag, owners, place, std::move(within),
                                         std::move(between));

@@ -316,7 +316,7 @@ absl::StatusOr<std::unique_ptr<Collective>> NewSharedOfHost(Communicator& commun
                                                             const SharedArenas& arenas) {
   auto memory = SharedMemory::Create(communicator, sizeof(SharedWindow));
   if (absl::IsResourceExhausted(memory.status())) {
-    return NewDirectAmong(communicator, tag, RanksOfHost(communicator));
+    return NewDirect(communicator, tag, RanksOfHost(communicator));
   }
   RETURN_IF_ERROR(memory.status());
   return std::make_unique<Shared>(communicator, tag, *std::move(memory), arenas);
