@@ -68,7 +68,7 @@ int RowChunk::AwaitedOwner() const {
 }
 
 // With the next rank first, so that not all begin with one.
-absl::Status RowChunk::Begin(Communicator& communicator, Transfer::MessageKind kind, int tag) {
+absl::Status RowChunk::Begin(Communicator& communicator, RequestKind kind, int tag) {
   left_ = 0;
   for (int i = 1; i < communicator.size(); ++i) {
     const int owner = (communicator.rank() + i) % communicator.size();
@@ -97,8 +97,8 @@ absl::StatusOr<bool> RowChunk::MessagesDone(Communicator& communicator) {
 absl::StatusOr<bool> UpdateChunk::Begin(Communicator& communicator, Shard& shard) {
   ASSIGN_OR_RETURN(const bool out, copied->Done());
   if (!out) return false;
-  RETURN_IF_ERROR(RowChunk::Begin(communicator, Transfer::MessageKind::kHandOver,
-                                  TagOf(/*update=*/true, number)));
+  RETURN_IF_ERROR(
+      RowChunk::Begin(communicator, RequestKind::kHandOver, TagOf(/*update=*/true, number)));
   if (own >= 0) shard.Deliver(own);
   return true;
 }
@@ -148,8 +148,7 @@ absl::StatusOr<bool> ReadChunk::Progress(Communicator& communicator, Shard& shar
   }
   if (!under_way_) {
     if (access.released < done) return moved;  // the caller's still
-    RETURN_IF_ERROR(
-        Begin(communicator, Transfer::MessageKind::kExpect, TagOf(/*update=*/false, number)));
+    RETURN_IF_ERROR(Begin(communicator, RequestKind::kExpect, TagOf(/*update=*/false, number)));
     moved = true;
   }
   ASSIGN_OR_RETURN(bool all, MessagesDone(communicator));

@@ -54,7 +54,7 @@ struct RowChunk {
   int AwaitedOwner() const;
 
  protected:
-  absl::Status Begin(Communicator& communicator, Transfer::MessageKind kind, int tag);
+  absl::Status Begin(Communicator& communicator, RequestKind kind, int tag);
   // Whether no message is under way any more.
   absl::StatusOr<bool> MessagesDone(Communicator& communicator);
   bool under_way_ = false;

@@ -19,7 +19,6 @@
 
 #include "distributed/parameter_server/access.h"
 #include "distributed/parameter_server/shard.h"
-#include "distributed/parameter_server/table_update.h"
 #include "distributed/process_group.h"
 #include "engine/runtime/device/buffer.h"
 
@@ -71,7 +70,7 @@ class ParameterServer final : public Service {
   // Errors: FailedPrecondition if ranks have other tables or options, ResourceExhausted for more
   // chunks than message tags, Internal for a malformed declaration.
   absl::Status Prepare();
-  size_t device_bytes() const { return device_bytes_; }
+  size_t device_bytes() const { return device_memory_.bytes(); }
   // This rank's rows of a table, after Prepare.  They may be read and written before Start, and
   // read between Drain and the next access of any rank.
   const OwnedRows& owned(int table) const { return shard_->owned(table); }
@@ -137,11 +136,11 @@ class ParameterServer final : public Service {
   TableChunks ChunksOf(int table, const DeclaredByRank& declared) const;
   absl::Status MeetShard(const DeclaredByRank& declared);
   absl::Status MeetWorker(int worker, const std::vector<Declared>& accesses,
-                          std::span<const TableChunks> tables, Wanted& wanted);
+                          std::span<const TableChunks> tables, std::vector<Tensor*>& on_host);
   absl::Status CheckTags(const DeclaredByRank& declared, std::span<const TableChunks> tables) const;
   absl::StatusOr<RowChunk*> NewChunk(size_t access);
   void OrderUpdates();
-  absl::Status Allocate(Wanted& wanted);
+  absl::Status Allocate(MemoryKind kind, std::span<Tensor* const> tensors, Buffer& memory);
   bool in_host_memory() const { return options_.in_host_memory != nullptr; }
   bool in_background() const { return options_.background && !in_host_memory(); }
   absl::Status Due(const RowAccess& access, const char* call, bool due) const;
@@ -171,7 +170,6 @@ class ParameterServer final : public Service {
   RowIndex index_;
   Tensor packed_reads_ = {}, packed_updates_ = {};  // bytes
   Buffer device_memory_, host_memory_;
-  size_t device_bytes_ = 0;
   std::unique_ptr<Stream> out_, in_;  // null unless in_background()
   std::unique_ptr<Shard> shard_;
   bool prepared_ = false, serving_ = false;

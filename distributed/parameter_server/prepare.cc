@@ -182,7 +182,8 @@ absl::StatusOr<RowChunk*> ParameterServer::NewChunk(size_t access) {
 
 // Both ends of each slice of the worker's.
 absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>& accesses,
-                                         std::span<const TableChunks> tables, Wanted& wanted) {
+                                         std::span<const TableChunks> tables,
+                                         std::vector<Tensor*>& on_host) {
   const int rank = group_.rank();
   std::vector<std::vector<RowSelection>> slices;  // by access and chunk
   // By table and chunk: whether the worker accesses a row there.
@@ -220,7 +221,7 @@ absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>
           if (owner != rank) others += slice.count();
         }
         own->host = {nullptr, Shape({others, tables_[table].width}), wire_type};
-        wanted.host.push_back(&own->host);
+        on_host.push_back(&own->host);
       }
       const auto [slice, meets_here] = of(rank);
       if (!meets_here) continue;
@@ -271,9 +272,9 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
     chunks.of_shard = shard_->AddTable(tables_[t], own, *table_updates_[t]);
   }
   RETURN_IF_ERROR(CheckTags(declared, tables));
-  Wanted wanted;
+  std::vector<Tensor*> on_device = {&packed_reads_, &packed_updates_}, on_host;
   for (int worker = 0; worker < group_.size(); ++worker) {
-    RETURN_IF_ERROR(MeetWorker(worker, declared[worker], tables, wanted));
+    RETURN_IF_ERROR(MeetWorker(worker, declared[worker], tables, on_host));
   }
   OrderUpdates();
   RETURN_IF_ERROR(index_.Upload(device_, compute_));
@@ -286,16 +287,12 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
   };
   packed_reads_ = most_packed(reads_);
   packed_updates_ = most_packed(updates_);
-  wanted.device = {&packed_reads_, &packed_updates_};
   // What a shard has in its device's memory lies where the device's copies reach it.
-  Wanted of_shard;
+  Wanted of_shard{in_host_memory() ? on_host : on_device, on_host};
   RETURN_IF_ERROR(shard_->Prepare(of_shard));
-  const auto add = [](const std::vector<Tensor*>& more, std::vector<Tensor*>& to) {
-    to.insert(to.end(), more.begin(), more.end());
-  };
-  add(of_shard.host, wanted.host);
-  add(of_shard.device, in_host_memory() ? wanted.host : wanted.device);
-  RETURN_IF_ERROR(Allocate(wanted));
+  RETURN_IF_ERROR(Allocate(MemoryKind::kDevice, on_device, device_memory_));
+  RETURN_IF_ERROR(Allocate(MemoryKind::kPinnedHost, on_host, host_memory_));
+  RETURN_IF_ERROR(shard_->Clear());
   for (const auto& read : reads_) {
     for (ReadChunk& chunk : read->chunks) chunk.FindStaged(packed_reads_.data);
   }
@@ -305,24 +302,17 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
   return absl::OkStatus();
 }
 
-absl::Status ParameterServer::Allocate(Wanted& wanted) {
-  const auto allocate = [&](MemoryKind kind, const std::vector<Tensor*>& tensors, Buffer& memory) {
-    size_t bytes = 0;
-    for (const Tensor* const tensor : tensors) bytes += RoundUp(tensor->bytes(), kServerAlignment);
-    absl::StatusOr<Buffer> allocated = Buffer::Allocate(device_, kind, bytes);
-    if (!allocated.ok()) return allocated.status();
-    memory = *std::move(allocated);
-    size_t at = 0;
-    for (Tensor* const tensor : tensors) {
-      tensor->data = memory.data() + at;
-      at += RoundUp(tensor->bytes(), kServerAlignment);
-    }
-    return absl::OkStatus();
-  };
-  RETURN_IF_ERROR(allocate(MemoryKind::kDevice, wanted.device, device_memory_));
-  RETURN_IF_ERROR(allocate(MemoryKind::kPinnedHost, wanted.host, host_memory_));
-  device_bytes_ = device_memory_.bytes();
-  return shard_->Clear();
+absl::Status ParameterServer::Allocate(MemoryKind kind, std::span<Tensor* const> tensors,
+                                       Buffer& memory) {
+  size_t bytes = 0;
+  for (const Tensor* const tensor : tensors) bytes += RoundUp(tensor->bytes(), kServerAlignment);
+  ASSIGN_OR_RETURN(memory, Buffer::Allocate(device_, kind, bytes));
+  size_t at = 0;
+  for (Tensor* const tensor : tensors) {
+    tensor->data = memory.data() + at;
+    at += RoundUp(tensor->bytes(), kServerAlignment);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace gyre

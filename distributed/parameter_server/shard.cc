@@ -8,6 +8,25 @@
 #include "engine/runtime/check.h"
 
 namespace gyre {
+namespace {
+
+class Addition final : public TableUpdate {
+ public:
+  explicit Addition(double factor) : factor_(factor) {}
+  absl::Status Apply(Stream& stream, const OwnedRows& rows, RowIndices places, Tensor sent,
+                     int64_t) const override {
+    return AddScaledRows(stream, places, rows.width, factor_, sent, rows.values);
+  }
+
+ private:
+  const double factor_;
+};
+
+}  // namespace
+
+std::unique_ptr<TableUpdate> NewAddition(double factor) {
+  return std::make_unique<Addition>(factor);
+}
 
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Communicator& communicator, Device& device,
                                                      const ShardOptions& options) {
@@ -287,7 +306,7 @@ absl::StatusOr<bool> Shard::Await(UpdateSlice& slice) {
   if (!slice.transfer.under_way()) {
     ASSIGN_OR_RETURN(const bool used, slice.used->Done());
     if (!used) return false;
-    RETURN_IF_ERROR(slice.transfer.Begin(communicator_, Transfer::MessageKind::kExpect,
+    RETURN_IF_ERROR(slice.transfer.Begin(communicator_, RequestKind::kExpect,
                                          static_cast<std::byte*>(slice.staged->data), slice.bytes(),
                                          slice.worker, slice.tag));
   }
@@ -301,7 +320,7 @@ absl::StatusOr<bool> Shard::Send(ReadSlice& slice) {
   ASSIGN_OR_RETURN(const bool ready, slice.ready->Done());
   if (!ready) return false;
   bytes_sent_ += static_cast<int64_t>(slice.bytes());
-  RETURN_IF_ERROR(slice.transfer.Begin(communicator_, Transfer::MessageKind::kSend,
+  RETURN_IF_ERROR(slice.transfer.Begin(communicator_, RequestKind::kSend,
                                        static_cast<std::byte*>(slice.staged->data), slice.bytes(),
                                        slice.worker, slice.tag));
   return true;

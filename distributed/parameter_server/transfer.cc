@@ -6,7 +6,7 @@
 
 namespace gyre {
 
-absl::Status Transfer::Begin(Communicator& communicator, MessageKind kind, std::byte* data,
+absl::Status Transfer::Begin(Communicator& communicator, RequestKind kind, std::byte* data,
                              size_t bytes, int peer, int tag) {
   GYRE_CHECK(!under_way_);
   kind_ = kind;
@@ -23,12 +23,8 @@ absl::Status Transfer::Post(Communicator& communicator) {
   for (; posted_ < std::min(segments(), done_ + kWindow); ++posted_) {
     std::byte* const at = data_ + posted_ * kSegmentBytes;
     const size_t bytes = std::min(kSegmentBytes, bytes_ - posted_ * kSegmentBytes);
-    ASSIGN_OR_RETURN(
-        requests_[posted_ % kWindow],
-        kind_ == MessageKind::kSend       ? communicator.Send(at, bytes, peer_, tag_)
-        : kind_ == MessageKind::kHandOver ? communicator.HandOver(at, bytes, peer_, tag_)
-        : kind_ == MessageKind::kReceive  ? communicator.Receive(at, bytes, peer_, tag_)
-                                          : communicator.Expect(at, bytes, peer_, tag_));
+    ASSIGN_OR_RETURN(requests_[posted_ % kWindow],
+                     communicator.Begin(kind_, at, bytes, peer_, tag_));
   }
   return absl::OkStatus();
 }
@@ -45,7 +41,7 @@ absl::StatusOr<bool> Transfer::Progress(Communicator& communicator) {
 }
 
 absl::Status Transfer::Withdraw(Communicator& communicator) {
-  GYRE_CHECK(under_way_ && kind_ == MessageKind::kExpect && done_ == 0);
+  GYRE_CHECK(under_way_ && kind_ == RequestKind::kExpect && done_ == 0);
   for (; done_ < posted_; ++done_) {
     RETURN_IF_ERROR(communicator.Withdraw(requests_[done_ % kWindow]));
   }

@@ -10,11 +10,9 @@ namespace gyre {
 
 class Transfer {
  public:
-  enum class MessageKind : uint8_t { kSend, kHandOver, kReceive, kExpect };
-
   // Precondition: !under_way().  The memory stays valid until Progress returns true.  kExpect has
   // no time limit (Communicator::Expect).
-  absl::Status Begin(Communicator& communicator, MessageKind kind, std::byte* data, size_t bytes,
+  absl::Status Begin(Communicator& communicator, RequestKind kind, std::byte* data, size_t bytes,
                      int peer, int tag);
   bool under_way() const { return under_way_; }
   size_t left() const { return under_way_ ? bytes_ - std::min(bytes_, done_ * kSegmentBytes) : 0; }
@@ -31,7 +29,7 @@ class Transfer {
   absl::Status Post(Communicator& communicator);
   size_t segments() const { return bytes_ == 0 ? 1 : (bytes_ + kSegmentBytes - 1) / kSegmentBytes; }
 
-  MessageKind kind_ = MessageKind::kSend;
+  RequestKind kind_ = RequestKind::kSend;
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
   int peer_ = 0, tag_ = 0;
