@@ -29,7 +29,7 @@ size_t RowChunk::packed_bytes() const {
   return largest;
 }
 
-void RowChunk::FindStaged(void* packed) {
+void RowChunk::FindStaged(int rank, void* packed) {
   packed_ = packed;
   auto* at = static_cast<std::byte*>(host.data);
   for (size_t owner = 0; owner < slices.size(); ++owner) {
@@ -57,7 +57,7 @@ absl::Status RowChunk::CopySlices(Stream& stream, const RowIndex& index, const T
       if (first < 0) RETURN_IF_ERROR(ScatterRows(stream, index[places], width, from, memory));
     }
   }
-  return absl::OkStatus();
+  return stream.Record(*copied);
 }
 
 int RowChunk::AwaitedOwner() const {
@@ -122,11 +122,10 @@ bool UpdateAccess::sent() const {
 
 absl::Status UpdateAccess::Post(Stream& compute, Stream& out, const RowIndex& index) {
   if (rows.count() > 0) {
-    RETURN_IF_ERROR(compute.Record(*computed));
-    RETURN_IF_ERROR(out.Wait(*computed));
+    RETURN_IF_ERROR(compute.Record(*used));
+    RETURN_IF_ERROR(out.Wait(*used));
     for (const UpdateChunk& chunk : chunks) {
       RETURN_IF_ERROR(chunk.CopySlices(out, index, memory, /*to_staged=*/true));
-      RETURN_IF_ERROR(out.Record(*chunk.copied));
     }
   }
   ++posted;
@@ -140,7 +139,7 @@ absl::StatusOr<bool> ReadChunk::Progress(Communicator& communicator, Shard& shar
   bool moved = false;
   if (uploading_) {
     if (in == nullptr && access.opened < done) return false;
-    ASSIGN_OR_RETURN(const bool up, uploaded->Done());
+    ASSIGN_OR_RETURN(const bool up, copied->Done());
     if (!up) return false;
     uploading_ = false;
     moved = true;
@@ -164,9 +163,8 @@ absl::StatusOr<bool> ReadChunk::Progress(Communicator& communicator, Shard& shar
 }
 
 absl::Status ReadChunk::Upload(Stream& in, const ReadAccess& access, const RowIndex& index) {
-  RETURN_IF_ERROR(in.Wait(*access.released_at));
-  RETURN_IF_ERROR(CopySlices(in, index, access.memory, /*to_staged=*/false));
-  return in.Record(*uploaded);
+  RETURN_IF_ERROR(in.Wait(*access.used));
+  return CopySlices(in, index, access.memory, /*to_staged=*/false);
 }
 
 bool ReadAccess::has_arrived(int64_t clock) const {

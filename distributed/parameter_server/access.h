@@ -20,7 +20,8 @@ struct RowAccess {
   int number = 0;  // among all accesses of this rank
   int table = 0;
   RowList rows;
-  Tensor memory = {};  // the caller's
+  Tensor memory = {};           // the caller's
+  std::unique_ptr<Event> used;  // after the caller's last use of the memory
 };
 
 // The rows of an access that move at once, one chunk of each owner.
@@ -33,11 +34,11 @@ struct RowChunk {
     Tensor staged = {};  // the memory of messages, or that of the rank's own shard
     Transfer transfer;
   };
-  int number = 0;  // among all chunks of this rank
-  int rank = 0;    // this rank, whose slice is not in `host`
-  std::vector<OwnerSlice> slices;
-  Tensor host = {};  // the staged slices of the other owners
-  int own = -1;      // the shard's number of this rank's slice; -1: none
+  int number = 0;                  // among all chunks of this rank
+  std::vector<OwnerSlice> slices;  // by owner
+  Tensor host = {};                // the staged slices of the other owners
+  int own = -1;                    // the shard's number of this rank's slice; -1: none
+  std::unique_ptr<Event> copied;   // after the last CopySlices
 
   // Adds the next owner's slice.
   void AddSlice(const RowSelection& slice, bool meets, const Tensor& memory, DType wire_type,
@@ -45,8 +46,8 @@ struct RowChunk {
   // Bytes of the largest packed slice.  All accesses of a kind share the device memory for it,
   // since the work of one stream is in order.
   size_t packed_bytes() const;
-  // Sets the addresses of the slices.  Precondition: `host` has memory.
-  void FindStaged(void* packed);
+  // Sets the addresses of the slices of owners but this rank.  Precondition: `host` has memory.
+  void FindStaged(int rank, void* packed);
   // Enqueues the copies between the caller's memory and the staged slices.
   absl::Status CopySlices(Stream& stream, const RowIndex& index, const Tensor& memory,
                           bool to_staged) const;
@@ -65,7 +66,6 @@ struct RowChunk {
 };
 
 struct UpdateChunk : RowChunk {
-  std::unique_ptr<Event> copied;  // after the copies to staged memory
   std::atomic<int64_t> sent = 0;
 
   // Whether the send of the last posted update has begun.
@@ -79,7 +79,6 @@ struct UpdateChunk : RowChunk {
 };
 
 struct UpdateAccess : RowAccess {
-  std::unique_ptr<Event> computed;
   int64_t opened = 0;  // calls of PreUpdate
   std::atomic<int64_t> posted = 0;
   std::deque<UpdateChunk> chunks;
@@ -93,7 +92,6 @@ struct UpdateAccess : RowAccess {
 struct ReadAccess;
 
 struct ReadChunk : RowChunk {
-  std::unique_ptr<Event> uploaded;
   std::atomic<int64_t> arrived = 0;
 
   // Returns whether something was done.  Enqueues the copies from host memory on `in`.  Null: the
@@ -111,7 +109,6 @@ struct ReadChunk : RowChunk {
 };
 
 struct ReadAccess : RowAccess {
-  std::unique_ptr<Event> released_at;
   std::atomic<int64_t> opened = 0, released = 0;  // calls of Read, PostRead
   std::deque<ReadChunk> chunks;
 

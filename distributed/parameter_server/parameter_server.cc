@@ -104,25 +104,21 @@ absl::Status ParameterServer::CheckAccess(const char* kind, int table, const Row
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> ParameterServer::AddRead(int table, const RowList& rows, Tensor to) {
-  RETURN_IF_ERROR(CheckAccess("read", table, rows, to));
-  auto read = std::make_unique<ReadAccess>();
-  read->table = table;
-  read->rows = rows;
-  read->memory = {to.data, Shape({rows.count(), tables_[table].width}), to.dtype};
-  ASSIGN_OR_RETURN(read->released_at, device_.NewEvent());
-  reads_.push_back(std::move(read));
-  return static_cast<int>(reads_.size()) - 1;
+template <typename Access>
+absl::StatusOr<int> ParameterServer::Declare(std::vector<std::unique_ptr<Access>>& accesses,
+                                             int table, const RowList& rows, void* memory) {
+  auto access = std::make_unique<Access>();
+  access->table = table;
+  access->rows = rows;
+  access->memory = {memory, Shape({rows.count(), tables_[table].width}), tables_[table].dtype};
+  ASSIGN_OR_RETURN(access->used, device_.NewEvent());
+  accesses.push_back(std::move(access));
+  return static_cast<int>(accesses.size()) - 1;
 }
 
-absl::Status ParameterServer::NewUpdate(int table, const RowList& rows, void* from) {
-  auto update = std::make_unique<UpdateAccess>();
-  update->table = table;
-  update->rows = rows;
-  update->memory = {from, Shape({rows.count(), tables_[table].width}), tables_[table].dtype};
-  ASSIGN_OR_RETURN(update->computed, device_.NewEvent());
-  updates_.push_back(std::move(update));
-  return absl::OkStatus();
+absl::StatusOr<int> ParameterServer::AddRead(int table, const RowList& rows, Tensor to) {
+  RETURN_IF_ERROR(CheckAccess("read", table, rows, to));
+  return Declare(reads_, table, rows, to.data);
 }
 
 absl::StatusOr<int> ParameterServer::AddUpdate(int table, const RowList& rows, Tensor from) {
@@ -131,8 +127,7 @@ absl::StatusOr<int> ParameterServer::AddUpdate(int table, const RowList& rows, T
     return absl::InvalidArgumentError(
         absl::StrCat("update of table \"", tables_[table].name, "\": expected each row once"));
   }
-  RETURN_IF_ERROR(NewUpdate(table, rows, from.data));
-  return static_cast<int>(updates_.size()) - 1;
+  return Declare(updates_, table, rows, from.data);
 }
 
 absl::Status ParameterServer::Start() {
@@ -164,7 +159,7 @@ absl::Status ParameterServer::Read(int number) {
   RETURN_IF_ERROR(Await([&] { return read.has_arrived(clock_); }));
   for (ReadChunk& chunk : read.chunks) {
     if (!in_background()) RETURN_IF_ERROR(chunk.Upload(compute_, read, index_));
-    RETURN_IF_ERROR(compute_.Wait(*chunk.uploaded));
+    RETURN_IF_ERROR(compute_.Wait(*chunk.copied));
   }
   ++read.opened;
   return absl::OkStatus();
@@ -173,7 +168,7 @@ absl::Status ParameterServer::Read(int number) {
 absl::Status ParameterServer::PostRead(int number) {
   ReadAccess& read = *reads_[number];
   RETURN_IF_ERROR(Due(read, "PostRead", read.opened > clock_ && read.released == clock_));
-  RETURN_IF_ERROR(compute_.Record(*read.released_at));
+  RETURN_IF_ERROR(compute_.Record(*read.used));
   ++read.released;
   return absl::OkStatus();
 }

@@ -128,17 +128,18 @@ class ParameterServer final : public Service {
 
   ParameterServer(ProcessGroup& group, Device& device, Stream& compute, const Options& options);
   bool serves_only() const { return group_.rank() >= group_.size() - options_.servers; }
+  template <typename Access>
+  absl::StatusOr<int> Declare(std::vector<std::unique_ptr<Access>>& accesses, int table,
+                              const RowList& rows, void* memory);
   absl::Status CheckAccess(const char* kind, int table, const RowList& rows, Tensor memory) const;
   absl::Status Agree(DeclaredByRank& declared);
   absl::Status ReadDeclared(std::string_view bytes, std::vector<Declared>& declared) const;
-  absl::Status NewUpdate(int table, const RowList& rows, void* from);
   std::vector<ElementRange> Parts(const TableSpec& table) const;
   TableChunks ChunksOf(int table, const DeclaredByRank& declared) const;
   absl::Status MeetShard(const DeclaredByRank& declared);
   absl::Status MeetWorker(int worker, const std::vector<Declared>& accesses,
                           std::span<const TableChunks> tables, std::vector<Tensor*>& on_host);
   absl::Status CheckTags(const DeclaredByRank& declared, std::span<const TableChunks> tables) const;
-  absl::StatusOr<RowChunk*> NewChunk(size_t access);
   void OrderUpdates();
   absl::Status Allocate(MemoryKind kind, std::span<Tensor* const> tensors, Buffer& memory);
   bool in_host_memory() const { return options_.in_host_memory != nullptr; }

@@ -118,13 +118,14 @@ absl::Status ParameterServer::ReadDeclared(std::string_view bytes,
 
 absl::Status ParameterServer::Prepare() {
   GYRE_CHECK(!prepared_);
-  prepared_ = true;
   declared_updates_ = updates_.size();
   for (int table = 0; table < static_cast<int>(tables_.size()); ++table) {
     const auto touches = [&](const auto& access) { return access->table == table; };
     if (std::ranges::none_of(reads_, touches) || std::ranges::any_of(updates_, touches)) continue;
-    RETURN_IF_ERROR(NewUpdate(table, RowList(), nullptr));
+    const Tensor nothing{nullptr, Shape({0}), tables_[table].dtype};
+    RETURN_IF_ERROR(AddUpdate(table, RowList(), nothing).status());
   }
+  prepared_ = true;
   int number = 0;
   for (const auto& read : reads_) read->number = number++;
   for (const auto& update : updates_) update->number = number++;
@@ -169,17 +170,6 @@ ParameterServer::TableChunks ParameterServer::ChunksOf(int table,
   return chunks;
 }
 
-absl::StatusOr<RowChunk*> ParameterServer::NewChunk(size_t access) {
-  if (access < reads_.size()) {
-    ReadChunk& chunk = reads_[access]->chunks.emplace_back();
-    ASSIGN_OR_RETURN(chunk.uploaded, device_.NewEvent());
-    return &chunk;
-  }
-  UpdateChunk& chunk = updates_[access - reads_.size()]->chunks.emplace_back();
-  ASSIGN_OR_RETURN(chunk.copied, device_.NewEvent());
-  return &chunk;
-}
-
 // Both ends of each slice of the worker's.
 absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>& accesses,
                                          std::span<const TableChunks> tables,
@@ -209,9 +199,10 @@ absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>
       };
       RowChunk* own = nullptr;
       if (worker == rank) {
-        ASSIGN_OR_RETURN(own, NewChunk(a));
+        own = update ? static_cast<RowChunk*>(&updates_[a - reads_.size()]->chunks.emplace_back())
+                     : &reads_[a]->chunks.emplace_back();
+        ASSIGN_OR_RETURN(own->copied, device_.NewEvent());
         own->number = number;
-        own->rank = rank;
         const Tensor& memory = update ? updates_[a - reads_.size()]->memory : reads_[a]->memory;
         const DType wire_type = update ? tables_[table].wire_type() : tables_[table].dtype;
         int64_t others = 0;  // rows
@@ -294,10 +285,10 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
   RETURN_IF_ERROR(Allocate(MemoryKind::kPinnedHost, on_host, host_memory_));
   RETURN_IF_ERROR(shard_->Clear());
   for (const auto& read : reads_) {
-    for (ReadChunk& chunk : read->chunks) chunk.FindStaged(packed_reads_.data);
+    for (ReadChunk& chunk : read->chunks) chunk.FindStaged(rank, packed_reads_.data);
   }
   for (const auto& update : updates_) {
-    for (UpdateChunk& chunk : update->chunks) chunk.FindStaged(packed_updates_.data);
+    for (UpdateChunk& chunk : update->chunks) chunk.FindStaged(rank, packed_updates_.data);
   }
   return absl::OkStatus();
 }
