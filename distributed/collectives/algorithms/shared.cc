@@ -33,13 +33,11 @@ constexpr size_t kLine = 64;  // a cache line
 
 // What a rank publishes for a round; each line is written by its owner alone.
 struct RoundRecord {
-  alignas(kLine) std::atomic<int64_t> arrived;  // the round; what follows is set before
-  int64_t sequence;
-  uint64_t hash;
+  alignas(kLine) std::atomic<int64_t> arrived;   // the round; what follows is set before
   InArena location;                              // in none: staged
+  Claim claim;                                   // its label, on further lines, is seldom read
   alignas(kLine) std::atomic<int64_t> finished;  // the round: this rank reads and writes no more
   double squares;                                // of what this rank has added
-  alignas(kLine) Claim claim;                    // read where hashes differ
 };
 
 struct SharedWindow {
@@ -167,8 +165,6 @@ void Shared::CopyIn() {
     }
   }
   RoundRecord& record = RecordOf(rank_);
-  record.sequence = claim_.sequence;
-  record.hash = claim_.hash;
   record.location = location_;
   record.claim = claim_;
   record.arrived.store(round_, std::memory_order_release);
@@ -185,10 +181,8 @@ void Shared::CopyOut() {
 
 absl::Status Shared::CheckClaim(int rank) {
   const RoundRecord& record = RecordOf(rank);
-  absl::Status status;
-  if (record.sequence != claim_.sequence || record.hash != claim_.hash) {
-    status = Compare(claim_, InJob(rank_), record.claim, InJob(rank));
-  } else if (record.location.arena != location_.arena) {
+  absl::Status status = Compare(claim_, InJob(rank_), record.claim, InJob(rank));
+  if (status.ok() && record.location.arena != location_.arena) {
     status = absl::FailedPreconditionError(
         absl::StrCat("ranks disagree: the memory of ", claim_.what.data(), " is shared on rank ",
                      InJob(record.location.arena < 0 ? rank_ : rank), " and not on rank ",
