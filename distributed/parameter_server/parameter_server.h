@@ -26,25 +26,7 @@ namespace gyre {
 
 class ParameterServer final : public Service {
  public:
-  struct Options {
-    Sync sync = Sync::kBsp;
-    // With kSsp a read of iteration c finds all updates of iterations before c - staleness.
-    int staleness = 0;
-    // The last `servers` ranks own rows and access none.  server_shards.h gives each rank's shard.
-    int servers = 0;
-    // With kBsp: owners apply an iteration's sums only after Apply.
-    bool gated = false;
-    // False: Read copies values in and Update copies gradients out, on `compute`.  The callers'
-    // memory is then used only between Read and PostRead, and between PreUpdate and Update.
-    bool background = true;
-    // A cpu device that outlives the server.  Rows are then in host memory, where the host updates
-    // them, and nothing is copied in the background.  Null: rows are on the device.
-    Device* in_host_memory = nullptr;
-    // Size of a chunk, above 0.  A rank begins no send while about this much of its updates, or of
-    // its answers to one worker, is under way.  The next send is then the most urgent, and all
-    // receivers progress alike although TCP streams share a link unequally.
-    size_t chunk_bytes = kServerChunkBytes;
-  };
+  using Options = ServerOptions;  // shard.h
 
   // All arguments outlive the result.  Errors: InvalidArgument for impossible options.
   static absl::StatusOr<std::unique_ptr<ParameterServer>> Create(ProcessGroup& group,

@@ -133,11 +133,7 @@ absl::Status ParameterServer::Prepare() {
   RETURN_IF_ERROR(Agree(declared));
   RETURN_IF_ERROR(group_.Call("the parameter server's shards", [&](Communicator& communicator) {
     auto shard = Shard::Create(communicator, in_host_memory() ? *options_.in_host_memory : device_,
-                               {.sync = options_.sync,
-                                .staleness = options_.staleness,
-                                .gated = options_.gated,
-                                .stages_own = !options_.background,
-                                .chunk_bytes = options_.chunk_bytes});
+                               options_);
     if (shard.ok()) shard_ = *std::move(shard);
     max_tag_ = communicator.max_tag();
     return shard.status();

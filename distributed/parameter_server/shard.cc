@@ -29,7 +29,7 @@ std::unique_ptr<TableUpdate> NewAddition(double factor) {
 }
 
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Communicator& communicator, Device& device,
-                                                     const ShardOptions& options) {
+                                                     const ServerOptions& options) {
   std::unique_ptr<Shard> shard(new Shard(communicator, device, options));
   for (std::unique_ptr<Stream>* const stream : {&shard->in_, &shard->work_, &shard->out_}) {
     ASSIGN_OR_RETURN(*stream, device.NewStream());
@@ -83,7 +83,7 @@ void Shard::Want(WorkerSlice& slice, DType dtype, Wanted& wanted) {
     slice.own_host = {nullptr, Shape({slice.rows.count(), TableOf(slice).spec.width}), dtype};
     slice.staged = &slice.own_host;
   }
-  (own && !options_.stages_own ? wanted.device : wanted.host).push_back(slice.staged);
+  (own && options_.background ? wanted.device : wanted.host).push_back(slice.staged);
 }
 
 template <typename Slices>

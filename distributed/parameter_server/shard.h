@@ -8,8 +8,8 @@
 // Chunks that any worker reads first are applied and sent first.  No answer to a worker begins
 // while about chunk_bytes are under way.  Answers begin in the order of iterations, which excludes
 // a cycle of waits.  Slices of other ranks are staged in host memory, and a device copies them
-// through two buffers in each direction.  This rank's own slices stay on the device, unless
-// stages_own.  A pass takes time for messages under way and for chunks that are due.
+// through two buffers in each direction.  This rank's own slices stay on the device with
+// `background`.  A pass takes time for messages under way and for chunks that are due.
 #pragma once
 
 #include <array>
@@ -56,11 +56,24 @@ struct Wanted {
   std::vector<Tensor*>&device, &host;
 };
 
-struct ShardOptions {
+// Of all ranks of a server.
+struct ServerOptions {
   Sync sync = Sync::kBsp;
+  // With kSsp a read of iteration c finds all updates of iterations before c - staleness.
   int staleness = 0;
-  bool gated = false;  // kBsp only: a sum is applied after Release
-  bool stages_own = false;
+  // The last `servers` ranks own rows and access none.  server_shards.h gives each rank's shard.
+  int servers = 0;
+  // With kBsp: owners apply an iteration's sums only after Apply.
+  bool gated = false;
+  // False: Read copies values in and Update copies gradients out, on `compute`.  The callers'
+  // memory is then used only between Read and PostRead, and between PreUpdate and Update.
+  bool background = true;
+  // A cpu device that outlives the server.  Rows are then in host memory, where the host updates
+  // them, and nothing is copied in the background.  Null: rows are on the device.
+  Device* in_host_memory = nullptr;
+  // Size of a chunk, above 0.  A rank begins no send while about this much of its updates, or of
+  // its answers to one worker, is under way.  The next send is then the most urgent, and all
+  // receivers progress alike although TCP streams share a link unequally.
   size_t chunk_bytes = kServerChunkBytes;
 };
 
@@ -68,7 +81,7 @@ class Shard {
  public:
   // communicator and device outlive the result.  Errors: those of the device.
   static absl::StatusOr<std::unique_ptr<Shard>> Create(Communicator& communicator, Device& device,
-                                                       const ShardOptions& options);
+                                                       const ServerOptions& options);
 
   // Order of calls:
   //   AddTable        for all tables
@@ -175,7 +188,7 @@ class Shard {
     Copy& Next() { return all[used++ % all.size()]; }
   };
 
-  Shard(Communicator& communicator, Device& device, const ShardOptions& options)
+  Shard(Communicator& communicator, Device& device, const ServerOptions& options)
       : communicator_(communicator), device_(device), options_(options) {}
   const Table& TableOf(const WorkerSlice& slice) const { return *chunks_[slice.chunk].table; }
   void Want(WorkerSlice& slice, DType dtype, Wanted& wanted);
@@ -185,7 +198,7 @@ class Shard {
   absl::Status MakeCopies(const Slices& slices, Copies& copies, Wanted& wanted);
   // Whether the slice's staged memory is copied to or from a buffer on the device.
   bool IsCopied(const WorkerSlice& slice) const {
-    return (slice.travels() || options_.stages_own) && device_.kind() != DeviceKind::kCpu;
+    return (slice.travels() || !options_.background) && device_.kind() != DeviceKind::kCpu;
   }
   // Calls use(sent), which enqueues on work_.  `sent` is the slice where the device can read it.
   template <typename Use>
@@ -213,7 +226,7 @@ class Shard {
 
   Communicator& communicator_;
   Device& device_;
-  const ShardOptions options_;
+  const ServerOptions options_;
   std::unique_ptr<Stream> in_, work_, out_;
   RowIndex index_;
   std::deque<Table> tables_;  // a deque, so that pointers stay valid
