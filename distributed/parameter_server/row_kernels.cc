@@ -20,13 +20,6 @@ struct Scatter {
   }
 };
 
-struct Clear {
-  template <typename T, typename P>
-  HOST_DEVICE void operator()(T& table, P&) const {
-    table = static_cast<T>(0);
-  }
-};
-
 struct AddScaled {
   double factor = 0;
   template <typename T, typename P>
@@ -34,6 +27,12 @@ struct AddScaled {
     using A = AccumulateType<T>;
     table = static_cast<T>(static_cast<A>(table) + static_cast<A>(factor) * static_cast<A>(packed));
   }
+};
+
+template <typename T>
+struct SetZero {
+  T* values = nullptr;
+  HOST_DEVICE void operator()(int64_t i) const { values[i] = static_cast<T>(0); }
 };
 
 template <typename P>
@@ -109,10 +108,9 @@ absl::Status RoundTo(Stream& stream, DType to, Tensor values) {
   return ForEach(stream, values.elements(), Round<BFloat16>{values.as<float>()});
 }
 
-absl::Status ClearRows(Stream& stream, RowIndices places, int64_t width, Tensor table) {
-  return VisitReal(table.dtype, [&]<typename T>() {
-    return ForEachCell(stream, places.count, width,
-                       MoveRow<T, T, Clear>{places, width, table.as<T>(), table.as<T>(), {}});
+absl::Status FillWithZeros(Stream& stream, Tensor values) {
+  return VisitReal(values.dtype, [&]<typename T>() {
+    return ForEach(stream, values.elements(), SetZero<T>{values.as<T>()});
   });
 }
 

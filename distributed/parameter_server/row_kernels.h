@@ -24,8 +24,8 @@ absl::Status ScatterRows(Stream& stream, RowIndices places, int64_t width, Tenso
 absl::Status AddScaledRows(Stream& stream, RowIndices places, int64_t width, double factor,
                            Tensor packed, Tensor table);
 
-// table[place k] <- 0.
-absl::Status ClearRows(Stream& stream, RowIndices places, int64_t width, Tensor table);
+// Sets all elements, of a real type, to 0.
+absl::Status FillWithZeros(Stream& stream, Tensor values);
 
 // Rounds each F32 element to `to`, F16 or BF16, and back.
 absl::Status RoundTo(Stream& stream, DType to, Tensor values);

@@ -193,11 +193,8 @@ absl::Status Shard::Clear() {
     summed += chunk.touched.count();
   }
   for (const Table& cleared : tables_) {
-    const RowIndices all = {.count = cleared.rows.values.shape[0]};
-    RETURN_IF_ERROR(ClearRows(*work_, all, cleared.rows.width, cleared.rows.values));
-    for (const Tensor& slot : cleared.rows.slots) {
-      RETURN_IF_ERROR(ClearRows(*work_, all, cleared.rows.width, slot));
-    }
+    RETURN_IF_ERROR(FillWithZeros(*work_, cleared.rows.values));
+    for (const Tensor& slot : cleared.rows.slots) RETURN_IF_ERROR(FillWithZeros(*work_, slot));
   }
   return work_->Synchronize();
 }
@@ -231,7 +228,7 @@ absl::Status Shard::AddToSum(TableChunk& chunk, UpdateSlice& slice) {
   const RowIndices places = index_[slice.sum_places];
   // So that a sum of one is that one, to the last bit.
   const bool is_first = chunk.next == 0, is_all = slice.rows.count() == all.count;
-  if (is_first && !is_all) RETURN_IF_ERROR(ClearRows(*work_, all, width, chunk.adding));
+  if (is_first && !is_all) RETURN_IF_ERROR(FillWithZeros(*work_, chunk.adding));
   RETURN_IF_ERROR(Receive(slice, [&](const Tensor& sent) {
     return is_first && is_all
                ? ScatterRows(*work_, places, width, sent, chunk.adding)
