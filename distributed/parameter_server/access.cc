@@ -13,18 +13,14 @@ void RowChunk::AddSlice(const RowSelection& slice, bool meets, const Tensor& mem
   OwnerSlice& added = slices.emplace_back();
   added.meets = meets;
   added.staged = {nullptr, Shape({slice.count(), memory.shape[1]}), wire_type};
-  const RowList& places = slice.places;
-  if (places.runs().size() == 1 && memory.dtype == wire_type) {
-    added.first = places.runs().front().begin;
-  } else {
-    added.places = index.Add(places);
-  }
+  added.packs = slice.places.runs().size() != 1 || memory.dtype != wire_type;
+  added.places = index.Add(slice.places);
 }
 
 size_t RowChunk::packed_bytes() const {
   size_t largest = 0;
   for (const OwnerSlice& slice : slices) {
-    if (slice.first < 0) largest = std::max(largest, slice.staged.bytes());
+    if (slice.packs) largest = std::max(largest, slice.staged.bytes());
   }
   return largest;
 }
@@ -41,20 +37,17 @@ void RowChunk::FindStaged(int rank, void* packed) {
 
 absl::Status RowChunk::CopySlices(Stream& stream, const RowIndex& index, const Tensor& memory,
                                   bool to_staged) const {
-  for (const auto& [meets, first, places, staged, transfer] : slices) {
+  for (const auto& [meets, packs, places, staged, transfer] : slices) {
     const size_t bytes = staged.bytes();
     if (bytes == 0) continue;
-    const int64_t width = staged.shape[1];
-    Tensor from = staged;  // or to, in device memory
-    from.data = first < 0 ? packed_
-                          : static_cast<std::byte*>(memory.data) +
-                                static_cast<size_t>(first * width) * SizeOf(memory.dtype);
+    Tensor rows = staged;  // where they are gathered or scattered
+    if (packs) rows.data = packed_;
     if (to_staged) {
-      if (first < 0) RETURN_IF_ERROR(GatherRows(stream, index[places], width, memory, from));
-      RETURN_IF_ERROR(stream.Copy(staged.data, from.data, bytes));
+      RETURN_IF_ERROR(GatherRows(stream, index[places], staged.shape[1], memory, rows));
+      if (packs) RETURN_IF_ERROR(stream.Copy(staged.data, rows.data, bytes));
     } else {
-      RETURN_IF_ERROR(stream.Copy(from.data, staged.data, bytes));
-      if (first < 0) RETURN_IF_ERROR(ScatterRows(stream, index[places], width, from, memory));
+      if (packs) RETURN_IF_ERROR(stream.Copy(rows.data, staged.data, bytes));
+      RETURN_IF_ERROR(ScatterRows(stream, index[places], staged.shape[1], rows, memory));
     }
   }
   return stream.Record(*copied);
@@ -72,7 +65,7 @@ absl::Status RowChunk::Begin(Communicator& communicator, RequestKind kind, int t
   left_ = 0;
   for (int i = 1; i < communicator.size(); ++i) {
     const int owner = (communicator.rank() + i) % communicator.size();
-    auto& [meets, first, places, staged, transfer] = slices[owner];
+    auto& [meets, packs, places, staged, transfer] = slices[owner];
     if (!meets) continue;
     RETURN_IF_ERROR(transfer.Begin(communicator, kind, static_cast<std::byte*>(staged.data),
                                    staged.bytes(), owner, tag));

@@ -28,9 +28,9 @@ struct RowAccess {
 struct RowChunk {
   struct OwnerSlice {
     bool meets = false;  // whether messages are exchanged with the owner
-    // First row of a slice of consecutive rows in the wire type.  -1: packed by `places`.
-    int64_t first = -1;
-    int places = 0;
+    // Whether rows are packed on the device, because they are apart or change their type.
+    bool packs = false;
+    int places = 0;      // number of the rows' places in the index
     Tensor staged = {};  // the memory of messages, or that of the rank's own shard
     Transfer transfer;
   };

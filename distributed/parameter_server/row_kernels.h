@@ -14,7 +14,8 @@ struct RowIndices {
 };
 
 // packed[k] <- table[place k].  Both have rows of `width` elements of one real type, or packed has
-// F16 or BF16 and table F32, here and below.
+// F16 or BF16 and table F32, here and below.  Consecutive rows of one type are copied, so `packed`
+// may then be host memory, as in ScatterRows.
 absl::Status GatherRows(Stream& stream, RowIndices places, int64_t width, Tensor table,
                         Tensor packed);
 // table[place k] <- packed[k].  Precondition: no place is named twice.
