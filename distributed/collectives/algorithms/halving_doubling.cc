@@ -18,11 +18,10 @@ class HalvingDoubling final : public Collective {
  public:
   HalvingDoubling(Communicator& communicator, int tag)
       : Collective(communicator, tag),
-        whole_(static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks_)))) {}
+        whole_(static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks_)))),
+        rounds_(std::countr_zero(static_cast<unsigned>(whole_))) {}
 
  private:
-  enum class HalvingDoublingStage { kHandIn, kHalve, kMeasure, kDouble, kHandBack, kTotal };
-
   // Parts [first, last) of whole_.
   ElementRange Parts(int first, int last) const {
     return {EqualPart(tensor_.elements(), whole_, first).begin,
@@ -34,14 +33,15 @@ class HalvingDoubling final : public Collective {
     if (operation_ != Operation::kAllreduce) return Lacks();
     Staging(tensor_.bytes());
     partials_.assign(whole_, 0);
-    stage_ = HalvingDoublingStage::kHandIn;
-    distance_ = whole_ / 2;
+    round_ = 0;
     first_ = 0;
     last_ = whole_;
     adding_ = {};
+    if (rank_ < whole_) measuring_ = Parts(rank_, rank_ + 1);
     return absl::OkStatus();
   }
 
+  // Round 0 hands in, rounds_ halve, one measures, rounds_ double, and the last hands back.
   absl::StatusOr<Advance> Step() override {
     ASSIGN_OR_RETURN(const bool quiet, Quiet());
     if (!quiet) return Advance::kWaiting;
@@ -51,45 +51,26 @@ class HalvingDoubling final : public Collective {
       adding_.begin = now.end;
       return Advance::kMoved;
     }
-    switch (stage_) {
-      case HalvingDoublingStage::kHandIn:
-        RETURN_IF_ERROR(HandOver(/*in=*/true));
-        stage_ = HalvingDoublingStage::kHalve;
-        return Advance::kMoved;
-      case HalvingDoublingStage::kHalve:
-        if (rank_ >= whole_) {
-          stage_ = HalvingDoublingStage::kHandBack;
-        } else if (distance_ == 0) {
-          measuring_ = Parts(rank_, rank_ + 1);
-          stage_ = HalvingDoublingStage::kMeasure;
-        } else {
-          RETURN_IF_ERROR(Halve());
-        }
-        return Advance::kMoved;
-      case HalvingDoublingStage::kMeasure: {
-        const ElementRange now = FixedPart(measuring_, kSegmentBytes / size_, 0);
-        partials_[rank_] += Measure(tensor_.dtype, At(now.begin), now.count());
-        measuring_.begin = now.end;
-        distance_ = 1;
-        if (measuring_.count() == 0) stage_ = HalvingDoublingStage::kDouble;
-        return Advance::kMoved;
-      }
-      case HalvingDoublingStage::kDouble:
-        if (distance_ < whole_) {
-          RETURN_IF_ERROR(Double());
-        } else {
-          stage_ = HalvingDoublingStage::kHandBack;
-        }
-        return Advance::kMoved;
-      case HalvingDoublingStage::kHandBack:
-        RETURN_IF_ERROR(HandOver(/*in=*/false));
-        stage_ = HalvingDoublingStage::kTotal;
-        return Advance::kMoved;
-      case HalvingDoublingStage::kTotal:
-        break;
+    const int round = round_++, measuring = rounds_ + 1, last = 2 * rounds_ + 2;
+    if (round > last) {
+      for (const double partial : partials_) squares_ += partial;
+      return Advance::kDone;
     }
-    for (const double partial : partials_) squares_ += partial;
-    return Advance::kDone;
+    if (round == 0 || round == last) {
+      RETURN_IF_ERROR(HandOver(/*in=*/round == 0));
+    } else if (rank_ >= whole_) {
+      return Advance::kMoved;
+    } else if (round < measuring) {
+      RETURN_IF_ERROR(Halve(whole_ >> round));
+    } else if (round > measuring) {
+      RETURN_IF_ERROR(Double(1 << (round - measuring - 1)));
+    } else {
+      const ElementRange now = FixedPart(measuring_, kSegmentBytes / size_, 0);
+      partials_[rank_] += Measure(tensor_.dtype, At(now.begin), now.count());
+      measuring_.begin = now.end;
+      if (measuring_.count() > 0) round_ = round;
+    }
+    return Advance::kMoved;
   }
 
   absl::Status HandOver(bool in) {
@@ -108,40 +89,37 @@ class HalvingDoubling final : public Collective {
   }
 
   // Gives away the half in which this rank's part is not.
-  absl::Status Halve() {
-    const int partner = rank_ ^ distance_, middle = first_ + distance_;
-    const bool upper = (rank_ & distance_) != 0;
+  absl::Status Halve(int distance) {
+    const int partner = rank_ ^ distance, middle = first_ + distance;
+    const bool upper = (rank_ & distance) != 0;
     const ElementRange low = Parts(first_, middle), high = Parts(middle, last_);
     adding_ = upper ? high : low;
     const ElementRange given = upper ? low : high;
     RETURN_IF_ERROR(Receive(Staging(0) + adding_.begin * size_, Bytes(adding_), partner));
     RETURN_IF_ERROR(Send(At(given.begin), Bytes(given), partner));
     (upper ? first_ : last_) = middle;
-    distance_ /= 2;
     return absl::OkStatus();
   }
 
-  // Swaps all that this rank has of the sum, which is `distance_` parts.
-  absl::Status Double() {
-    const int partner = rank_ ^ distance_;
-    const bool upper = (rank_ & distance_) != 0;
-    const int theirs = upper ? first_ - distance_ : last_;
+  // Swaps all that this rank has of the sum, which is `distance` parts.
+  absl::Status Double(int distance) {
+    const int partner = rank_ ^ distance;
+    const bool upper = (rank_ & distance) != 0;
+    const int theirs = upper ? first_ - distance : last_;
     const ElementRange mine = Parts(first_, last_);
-    const ElementRange other = Parts(theirs, theirs + distance_);
-    const size_t partials = distance_ * sizeof(double);
+    const ElementRange other = Parts(theirs, theirs + distance);
+    const size_t partials = distance * sizeof(double);
     RETURN_IF_ERROR(Receive(At(other.begin), Bytes(other), partner));
     RETURN_IF_ERROR(Receive(&partials_[theirs], partials, partner));
     RETURN_IF_ERROR(Send(At(mine.begin), Bytes(mine), partner));
     RETURN_IF_ERROR(Send(&partials_[first_], partials, partner));
     first_ = std::min(first_, theirs);
-    last_ = first_ + 2 * distance_;
-    distance_ *= 2;
+    last_ = first_ + 2 * distance;
     return absl::OkStatus();
   }
 
-  const int whole_;
-  HalvingDoublingStage stage_ = HalvingDoublingStage::kTotal;
-  int distance_ = 0;
+  const int whole_, rounds_;
+  int round_ = 0;
   int first_ = 0, last_ = 0;         // the parts that this rank adds up, or has
   ElementRange adding_, measuring_;  // what is left to do
   std::vector<double> partials_;     // by part

@@ -16,8 +16,6 @@ class Naive final : public Collective {
   using Collective::Collective;
 
  private:
-  enum class NaiveStage { kToRoot, kAdd, kBack, kSquares, kDone };
-
   bool is_root() const { return rank_ == 0; }
   std::byte* Slot(int from) { return Staging(0) + (from - 1) * kSegmentBytes; }
 
@@ -25,40 +23,32 @@ class Naive final : public Collective {
     if (operation_ != Operation::kAllreduce) return Lacks();
     if (is_root()) Staging((ranks_ - 1) * kSegmentBytes);
     begin_ = 0;
-    stage_ = tensor_.elements() > 0 ? NaiveStage::kToRoot : NaiveStage::kSquares;
+    handed_in_ = squares_told_ = false;
     return absl::OkStatus();
   }
 
   absl::StatusOr<Advance> Step() override {
     ASSIGN_OR_RETURN(const bool quiet, Quiet());
     if (!quiet) return Advance::kWaiting;
+    if (squares_told_) return Advance::kDone;
     const int64_t count = std::min<int64_t>(kSegmentBytes / size_, tensor_.elements() - begin_);
     const size_t bytes = count * size_;
-    switch (stage_) {
-      case NaiveStage::kToRoot:
-        if (!is_root()) RETURN_IF_ERROR(Send(At(begin_), bytes, 0));
-        for (int from = 1; is_root() && from < ranks_; ++from) {
-          RETURN_IF_ERROR(Receive(Slot(from), bytes, from));
-        }
-        stage_ = NaiveStage::kAdd;
-        return Advance::kMoved;
-      case NaiveStage::kAdd:
-        if (is_root()) Add(count);
-        stage_ = NaiveStage::kBack;
-        return Advance::kMoved;
-      case NaiveStage::kBack:
-        RETURN_IF_ERROR(Return(At(begin_), bytes));
-        begin_ += count;
-        stage_ = begin_ < tensor_.elements() ? NaiveStage::kToRoot : NaiveStage::kSquares;
-        return Advance::kMoved;
-      case NaiveStage::kSquares:
-        RETURN_IF_ERROR(Return(&squares_, sizeof(squares_)));
-        stage_ = NaiveStage::kDone;
-        return Advance::kMoved;
-      case NaiveStage::kDone:
-        break;
+    if (count == 0) {
+      RETURN_IF_ERROR(Return(&squares_, sizeof(squares_)));
+      squares_told_ = true;
+    } else if (!handed_in_) {
+      if (!is_root()) RETURN_IF_ERROR(Send(At(begin_), bytes, 0));
+      for (int from = 1; is_root() && from < ranks_; ++from) {
+        RETURN_IF_ERROR(Receive(Slot(from), bytes, from));
+      }
+      handed_in_ = true;
+    } else {
+      if (is_root()) Add(count);
+      RETURN_IF_ERROR(Return(At(begin_), bytes));
+      begin_ += count;
+      handed_in_ = false;
     }
-    return Advance::kDone;
+    return Advance::kMoved;
   }
 
   void Add(int64_t count) {
@@ -74,8 +64,9 @@ class Naive final : public Collective {
     return absl::OkStatus();
   }
 
-  NaiveStage stage_ = NaiveStage::kDone;
-  int64_t begin_ = 0;  // of the segment
+  int64_t begin_ = 0;       // of the segment
+  bool handed_in_ = false;  // the segment, to the root
+  bool squares_told_ = false;
   std::vector<const void*> inputs_;
 };
 
