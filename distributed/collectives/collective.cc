@@ -1,6 +1,7 @@
 #include "distributed/collectives/collective.h"
 
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -88,33 +89,24 @@ absl::StatusOr<Advance> Collective::Progress(double* sum_of_squares) {
   return Advance::kDone;
 }
 
-absl::Status Collective::ClaimTo(int to) {
-  if (peers_[to].claimed) return absl::OkStatus();
-  peers_[to].claimed = true;
-  ASSIGN_OR_RETURN(const Request request,
-                   communicator_.Send(&claim_, sizeof(claim_), InJob(to), tag_));
-  pending_.push_back({request, -1});
-  return absl::OkStatus();
-}
-
-absl::Status Collective::HearFrom(int from) {
-  Peer& peer = peers_[from];
-  if (peer.heard) return absl::OkStatus();
-  peer.heard = true;
-  ASSIGN_OR_RETURN(const Request request,
-                   communicator_.Receive(&peer.theirs, sizeof(Claim), peer.in_job, tag_));
-  pending_.push_back({request, from});
+absl::Status Collective::PostClaim(RequestKind kind, int rank) {
+  Peer& peer = peers_[rank];
+  const bool sends = IsSend(kind);
+  if (std::exchange(sends ? peer.claimed : peer.heard, true)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Request request, communicator_.Begin(kind, sends ? &claim_ : &peer.theirs,
+                                                              sizeof(Claim), peer.in_job, tag_));
+  pending_.push_back({request, sends ? -1 : rank});
   return absl::OkStatus();
 }
 
 absl::Status Collective::Announce() {
   if (ranks_ == 1) return absl::OkStatus();
-  RETURN_IF_ERROR(ClaimTo((rank_ + 1) % ranks_));
-  return HearFrom((rank_ + ranks_ - 1) % ranks_);
+  RETURN_IF_ERROR(PostClaim(RequestKind::kSend, (rank_ + 1) % ranks_));
+  return PostClaim(RequestKind::kReceive, (rank_ + ranks_ - 1) % ranks_);
 }
 
 absl::StatusOr<Request> Collective::Post(RequestKind kind, void* data, size_t bytes, int peer) {
-  RETURN_IF_ERROR(IsSend(kind) ? ClaimTo(peer) : HearFrom(peer));
+  RETURN_IF_ERROR(PostClaim(kind, peer));
   return communicator_.Begin(kind, data, bytes, InJob(peer), tag_);
 }
 

@@ -170,8 +170,8 @@ class Collective {
     int from;  // -1: a send
   };
 
-  absl::Status ClaimTo(int to);
-  absl::Status HearFrom(int from);
+  // Sends the claim to the rank or receives its, once in an operation.
+  absl::Status PostClaim(RequestKind kind, int rank);
   absl::Status PostSegments(RequestKind kind, void* data, size_t bytes, int peer);
 
   const int tag_;

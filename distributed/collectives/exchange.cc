@@ -32,8 +32,13 @@ absl::Status Exchange::Begin() {
 absl::StatusOr<Advance> Exchange::Step() {
   bool moved = false, done = true;
   for (PeerTransfer& transfer : transfers_) {
-    ASSIGN_OR_RETURN(const bool went, Go(transfer));
-    moved |= went;
+    const bool awaits_length = transfer.arriving != nullptr && transfer.segments.done == 0;
+    ASSIGN_OR_RETURN(const bool ended, EndDone(transfer.segments));
+    if (awaits_length && ended) RETURN_IF_ERROR(MakeRoom(transfer));
+    ASSIGN_OR_RETURN(const bool begun,
+                     BeginNext(transfer.segments, Segments(transfer),
+                               [&](int64_t segment) { return PostSegment(transfer, segment); }));
+    moved |= ended || begun;
     done &= transfer.segments.done == Segments(transfer);
   }
   if (done) return Advance::kDone;
@@ -44,16 +49,6 @@ absl::StatusOr<Advance> Exchange::Step() {
 int64_t Exchange::Segments(const PeerTransfer& transfer) {
   if (transfer.arriving != nullptr && transfer.segments.done == 0) return 1;
   return static_cast<int64_t>(1 + (transfer.length + kSegmentBytes - 1) / kSegmentBytes);
-}
-
-absl::StatusOr<bool> Exchange::Go(PeerTransfer& transfer) {
-  const bool awaits_length = transfer.arriving != nullptr && transfer.segments.done == 0;
-  ASSIGN_OR_RETURN(const bool ended, EndDone(transfer.segments));
-  if (awaits_length && ended) RETURN_IF_ERROR(MakeRoom(transfer));
-  ASSIGN_OR_RETURN(const bool begun,
-                   BeginNext(transfer.segments, Segments(transfer),
-                             [&](int64_t segment) { return PostSegment(transfer, segment); }));
-  return ended || begun;
 }
 
 absl::Status Exchange::MakeRoom(PeerTransfer& transfer) {

@@ -51,7 +51,6 @@ class Exchange final : public Collective {
   absl::Status Begin() override;
   absl::StatusOr<Advance> Step() override;
   static int64_t Segments(const PeerTransfer& transfer);
-  absl::StatusOr<bool> Go(PeerTransfer& transfer);  // whether something was done
   absl::Status MakeRoom(PeerTransfer& transfer);
   absl::StatusOr<Request> PostSegment(PeerTransfer& transfer, int64_t segment);
 
