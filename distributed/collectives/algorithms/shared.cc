@@ -58,7 +58,7 @@ class Shared final : public Collective {
   }
 
  private:
-  enum class SharedStage { kCopyIn, kArrive, kAdd, kFinish, kCopyOut, kDone };
+  enum class SharedStage { kCopyIn, kArrive, kAdd, kFinish };
   enum class SharedMode { kInline, kInPlace, kStaged };
 
   SharedWindow& Of(int rank) { return *reinterpret_cast<SharedWindow*>(memory_->of(rank)); }
@@ -67,10 +67,6 @@ class Shared final : public Collective {
   absl::Status Begin() override;
   absl::StatusOr<Advance> Step() override;
   void BeginRound();
-  void BeginToWait() {
-    waiting_for_ = 0;
-    wait_.Reset();
-  }
   void CopyIn();
   void CopyOut();
   absl::StatusOr<bool> AllHave(std::atomic<int64_t> RoundRecord::*reached);
@@ -90,7 +86,7 @@ class Shared final : public Collective {
   const std::unique_ptr<SharedMemory> memory_;
   const SharedArenas& arenas_;
 
-  SharedStage stage_ = SharedStage::kDone;
+  SharedStage stage_ = SharedStage::kCopyIn;
   SharedMode mode_ = SharedMode::kInline;
   InArena location_;
   int64_t round_ = 0;               // since the start
@@ -199,9 +195,12 @@ absl::StatusOr<bool> Shared::AllHave(std::atomic<int64_t> RoundRecord::*reached)
     if (arriving && waiting_for_ != rank_) RETURN_IF_ERROR(CheckClaim(waiting_for_));
     wait_.Reset();
   }
-  if (waiting_for_ == ranks_) return true;
-  RETURN_IF_ERROR(wait_.Look(communicator_, InJob(waiting_for_)));
-  return false;
+  if (waiting_for_ < ranks_) {
+    RETURN_IF_ERROR(wait_.Look(communicator_, InJob(waiting_for_)));
+    return false;
+  }
+  waiting_for_ = 0;  // in the next wait
+  return true;
 }
 
 void Shared::AddInline() {
@@ -253,7 +252,6 @@ absl::StatusOr<Advance> Shared::Step() {
     case SharedStage::kCopyIn:
       RecordOf(rank_).squares = 0;
       CopyIn();
-      BeginToWait();
       stage_ = SharedStage::kArrive;
       [[fallthrough]];
     case SharedStage::kArrive: {
@@ -270,7 +268,6 @@ absl::StatusOr<Advance> Shared::Step() {
     case SharedStage::kAdd:
       if (AddSegment()) return Advance::kMoved;
       RecordOf(rank_).finished.store(round_, std::memory_order_release);
-      BeginToWait();
       stage_ = SharedStage::kFinish;
       [[fallthrough]];
     case SharedStage::kFinish: {
@@ -280,18 +277,12 @@ absl::StatusOr<Advance> Shared::Step() {
         const bool counts = operation_ == Operation::kAllreduce || rank == rank_;
         if (counts) squares_ += RecordOf(rank).squares;
       }
-      stage_ = SharedStage::kCopyOut;
-      [[fallthrough]];
-    }
-    case SharedStage::kCopyOut:
       if (mode_ == SharedMode::kStaged && operation_ == Operation::kAllreduce) CopyOut();
       if (++slice_ == slices_) break;
       BeginRound();
       return Advance::kMoved;
-    case SharedStage::kDone:
-      break;
+    }
   }
-  stage_ = SharedStage::kDone;
   return Advance::kDone;
 }
 
