@@ -1,8 +1,6 @@
 #include "distributed/parameter_server/shard.h"
 
 #include <algorithm>
-#include <limits>
-#include <numeric>
 #include <utility>
 
 #include "engine/runtime/check.h"
@@ -104,18 +102,16 @@ absl::Status Shard::MakeCopies(const Slices& slices, Copies& copies, Wanted& wan
 // Chunks by what is read first there; a chunk's reads with the next rank's first, so that not all
 // owners begin with one worker's.
 void Shard::OrderByUrgency() {
-  std::vector<int> least(chunks_.size(), std::numeric_limits<int>::max());
-  for (const ReadSlice& read : reads_) least[read.chunk] = std::min(least[read.chunk], read.tag);
-  std::vector<size_t> order(chunks_.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {}, [&](size_t chunk) { return least[chunk]; });
-  for (const size_t chunk : order) urgent_first_.push_back(&chunks_[chunk]);
   const int size = communicator_.size();
   for (TableChunk& chunk : chunks_) {
+    urgent_first_.push_back(&chunk);
+    for (const int read : chunk.reads)
+      chunk.first_read = std::min(chunk.first_read, reads_[read].tag);
     std::ranges::stable_sort(chunk.reads, {}, [&](int read) {
       return (reads_[read].worker - communicator_.rank() - 1 + size) % size;
     });
   }
+  std::ranges::stable_sort(urgent_first_, {}, &TableChunk::first_read);
 }
 
 absl::Status Shard::Prepare(Wanted& wanted) {

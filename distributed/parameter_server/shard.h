@@ -1,20 +1,17 @@
 // shard.h: the rows of all tables that this rank owns.  A state machine applies the updates of
-// workers, and gathers and sends the rows that they read.  Used by one thread at a time.
+// workers, and gathers and sends the rows that they read, as README.md says.  Used by one thread
+// at a time.
 //
-// In each iteration a slice of an update arrives once.  A slice of a read is sent once, as the
-// answer to the worker's updates of the iteration before, when Sync lets it.  So no requests are
-// sent.  An empty slice tells the clock of a worker that reads a chunk and updates no row there.
-//
-// Chunks that any worker reads first are applied and sent first.  No answer to a worker begins
-// while about chunk_bytes are under way.  Answers begin in the order of iterations, which excludes
-// a cycle of waits.  Slices of other ranks are staged in host memory, and a device copies them
-// through two buffers in each direction.  This rank's own slices stay on the device with
-// `background`.  A pass takes time for messages under way and for chunks that are due.
+// An empty slice tells the clock of a worker that reads a chunk and updates no row there.  Slices
+// of other ranks are staged in host memory, and a device copies them through two buffers in each
+// direction.  This rank's own slices stay on the device with `background`.  A pass takes time for
+// messages under way and for chunks that are due.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -156,6 +153,8 @@ class Shard {
     int64_t applied = 0;              // iterations, at most `summed`
     bool due = true;                  // whether Work may find something to do
     int ready = 0;                    // answers that are gathered and not yet begun to be sent
+    // The least tag of `reads`.
+    int first_read = std::numeric_limits<int>::max();
   };
   struct WorkerSlice {
     int worker = 0, chunk = 0, tag = 0;
