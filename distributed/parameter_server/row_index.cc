@@ -5,17 +5,16 @@
 namespace gyre {
 
 int RowIndex::Add(const RowList& places) {
+  const std::span<const ElementRange> runs = places.runs();
   Entry& entry = entries_.emplace_back();
-  entry.count = places.count();
-  entry.indexed = places.runs().size() > 1;
-  if (!entry.indexed) {
-    entry.first = places.count() == 0 ? 0 : places.runs().front().begin;
-    return static_cast<int>(entries_.size()) - 1;
-  }
-  entry.first = static_cast<int64_t>(all_.size());
-  for (const ElementRange& run : places.runs()) {
-    for (int64_t place = run.begin; place < run.end; ++place) {
-      all_.push_back(static_cast<int32_t>(place));
+  entry.places.count = places.count();
+  if (runs.size() == 1) entry.places.first = runs.front().begin;
+  if (runs.size() > 1) {
+    entry.offset = static_cast<int64_t>(all_.size());
+    for (const ElementRange& run : runs) {
+      for (int64_t place = run.begin; place < run.end; ++place) {
+        all_.push_back(static_cast<int32_t>(place));
+      }
     }
   }
   return static_cast<int>(entries_.size()) - 1;
@@ -30,11 +29,9 @@ absl::Status RowIndex::Upload(Device& device, Stream& stream) {
 }
 
 RowIndices RowIndex::operator[](int number) const {
-  const Entry& entry = entries_[number];
-  if (!entry.indexed) return {.index = nullptr, .first = entry.first, .count = entry.count};
-  return {.index = reinterpret_cast<const int32_t*>(memory_.data()) + entry.first,
-          .first = 0,
-          .count = entry.count};
+  auto [places, offset] = entries_[number];
+  if (offset >= 0) places.index = reinterpret_cast<const int32_t*>(memory_.data()) + offset;
+  return places;
 }
 
 }  // namespace gyre

@@ -19,8 +19,8 @@ class RowIndex {
 
  private:
   struct Entry {
-    bool indexed = false;
-    int64_t first = 0, count = 0;  // indexed: `first` is an offset in all_
+    RowIndices places;    // `index` is not set
+    int64_t offset = -1;  // in all_; -1: consecutive
   };
   std::vector<Entry> entries_;
   std::vector<int32_t> all_;
