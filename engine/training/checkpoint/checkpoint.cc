@@ -176,12 +176,6 @@ absl::StatusOr<std::map<std::string, uint32_t>> ChecksumsOf(const std::string& p
   return std::map<std::string, uint32_t>(sums.begin(), sums.end());
 }
 
-Fit FitOf(const CheckpointState& state) {
-  Fit fit(state.fit().begin(), state.fit().end());
-  if (!state.fit_name().empty()) fit.emplace(state.fit_name(), state.fit_text());
-  return fit;
-}
-
 absl::StatusOr<CheckpointState> StateOf(const std::string& path) {
   ASSIGN_OR_RETURN(StateFile read, ReadState(path));
   return std::move(read.state);

@@ -44,7 +44,7 @@ enum class CheckpointNeed : uint8_t {
 };
 
 // The vocabulary and the like that the data derived from their training samples.
-Fit FitOf(const CheckpointState& state);
+inline Fit FitOf(const CheckpointState& state) { return {state.fit().begin(), state.fit().end()}; }
 
 class CheckpointStore {
  public:

@@ -46,17 +46,6 @@ class CheckpointStateTest : public testing::Test {
   CheckpointState state_;
 };
 
-TEST_F(CheckpointStateTest, FitsOfThisAndOfEarlierReleases) {
-  EXPECT_EQ(FitOf(state_), Fit());
-  state_.set_fit_name("vocabulary.txt");
-  state_.set_fit_text("<unk>\na\n");
-  EXPECT_EQ(FitOf(state_), (Fit{{"vocabulary.txt", "<unk>\na\n"}}));
-  const Fit two = {{"normalization.txt", "x\t0\t1\t2\n"}, {"classes.txt", "a\nb\n"}};
-  state_.clear_fit_name();
-  state_.mutable_fit()->insert(two.begin(), two.end());
-  EXPECT_EQ(FitOf(state_), two);
-}
-
 TEST_F(CheckpointStateTest, StepsThatNoRunHas) {
   for (const auto& [step, position] : std::vector<std::pair<int64_t, int64_t>>{
            {-1, 0}, {3, -64}, {3, std::numeric_limits<int64_t>::max()}}) {
