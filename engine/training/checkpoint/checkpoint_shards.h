@@ -1,6 +1,8 @@
-// checkpoint_shards.h: tells each rank how far all ranks are with a checkpoint.  The numbers travel
-// in sums that training makes anyway, so that nobody waits.
-// One object a checkpoint and rank.  Thread-safe.
+// checkpoint_shards.h: a checkpoint that several ranks write.  Tells each rank how far all ranks
+// are with it.  The numbers travel in sums that training makes anyway, so that nobody waits. With
+// several folders it also sends this rank's files to its neighbour, and receives others' files,
+// while training goes on.  All these files are in memory meanwhile.
+// One object a checkpoint and rank.  Used by the writing thread and the communication thread.
 #pragma once
 
 #include <atomic>
@@ -9,9 +11,14 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "distributed/process_group.h"
+#include "engine/training/checkpoint/checkpoint.h"
+#include "engine/training/checkpoint/checkpoint_folders.h"
 
 namespace gyre {
 
@@ -24,37 +31,47 @@ class CheckpointShards {
     kPublished,  // rank 0 has published the checkpoint
   };
 
-  //   files_of_rank  by rank, the files that it writes; empty if rank 0 writes all
-  //   copied         neighbours store copies
-  CheckpointShards(const std::vector<std::vector<std::string>>& files_of_rank, int rank,
-                   bool copied);
+  //   files_of_rank  by rank, the files that it writes; none of any rank if rank 0 writes all
+  //   folders        several, in which neighbours store copies; or null
+  // The process group must outlive this.
+  CheckpointShards(std::vector<std::vector<std::string>> files_of_rank,
+                   const CheckpointFolders* folders, ProcessGroup& communication);
 
+  // Neighbours store copies.
+  bool copied() const { return !mail_.outgoing.empty(); }
+  const std::vector<std::string>& names() const { return names_; }
+
+  // Writing thread: reads this rank's files of step_N for its neighbour.  Precondition: copied(),
+  // and AppendTo has not told yet that all are written.
+  absl::Status Pack(const CheckpointStore& store, int64_t step);
   void Wrote(const std::string& file, uint32_t crc32);
   // Records this rank's stage: kCopied, or on rank 0 kPublished.
   void Reached(CheckpointStage stage);
-  // MailCame records that the exchange of CheckpointCopies is complete.  AwaitMail blocks until
-  // then, at most so long, and returns whether it is.
-  void MailCame();
-  bool AwaitMail(std::chrono::milliseconds most);
-
-  // Appends this rank's numbers, the same count on each rank and none once complete().  Take
-  // receives their sums over ranks.
-  void AppendTo(std::vector<double>& numbers) const;
-  void Take(std::span<const double> sums);
-  // Whether all ranks are at this stage, by the sums that Take received.
-  bool reached(CheckpointStage stage) const;
-  bool complete() const { return reached(copied_ ? kPublished : kWritten); }
-
-  // Blocks until this rank is at the next stage, at most so long.
-  void AwaitOwn(std::chrono::milliseconds most);
+  // Writing thread: blocks until the exchange is complete, at most so long, and returns whether it
+  // is.
+  bool AwaitCopies(std::chrono::milliseconds most);
+  // Writing thread: writes the received files into step_N.  Precondition: AwaitCopies returned
+  // true. Errors: those of writing, and DataLoss for a wrong checksum.
+  absl::Status WriteCopies(CheckpointStore& store, int64_t step);
   // Blocks until all ranks are at this stage, at most so long.  Returns whether they are.
   bool Await(CheckpointStage stage, std::chrono::milliseconds most);
+  // Precondition: all ranks have written.
+  std::map<std::string, uint32_t> crc32_of_file() const;
+
+  // Communication thread: appends this rank's numbers, the same count on each rank and none once
+  // complete().  Take receives their sums over ranks, and starts the exchange of copies once all
+  // ranks have written.
+  void AppendTo(std::vector<double>& numbers);
+  void Take(std::span<const double> sums);
+  // Communication thread: completes the exchange, if it is under way.  Errors: those of it.
+  absl::Status FinishExchange();
+  // Whether all ranks are at the last stage, by the sums that Take received.
+  bool complete() const;
+  // Blocks until this rank is at the next stage, at most so long.
+  void AwaitOwn(std::chrono::milliseconds most);
   // Records that no further sums will come.
   void GiveUp() { given_up_ = true; }
   bool given_up() const { return given_up_; }
-  const std::vector<std::string>& names() const { return names_; }
-  // Precondition: reached(kWritten).
-  std::map<std::string, uint32_t> crc32_of_file() const;
 
  private:
   // With mutex_ held.  FilesIn: the number of written files in own_ or sums_.
@@ -62,10 +79,9 @@ class CheckpointShards {
   bool ReachedByAll(CheckpointStage stage) const;
   bool ReachedByThis(CheckpointStage stage) const;
 
+  const std::vector<std::vector<std::string>> files_of_rank_;
+  ProcessGroup& communication_;
   std::vector<std::string> names_;  // by rank
-  const int ranks_, rank_;
-  const bool copied_;
-  size_t own_files_ = 0;  // of this rank
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // For each name 0, or 1 + its CRC-32, which F64 holds exactly.  If parts are copied, the numbers
@@ -73,6 +89,10 @@ class CheckpointShards {
   std::vector<double> own_, sums_;
   bool mail_came_ = false;
   std::atomic<bool> given_up_ = false;
+  Mail mail_;
+  std::string packed_;  // each file's length, then the files
+  std::optional<ProcessGroup::Ticket> ticket_;
+  bool sent_ = false;
 };
 
 }  // namespace gyre

@@ -150,11 +150,8 @@ absl::Status RunState::Save(const Model& model, Stream& stream, bool tell) {
   RETURN_IF_ERROR(FinishSaving());
   copied_step_ = step_;
   saving_ = true;
-  const auto files_of_rank = FilesOfRanks();
-  copies_.reset();
   const bool several = folders_ && folders_->several();
-  shards_.emplace(files_of_rank, communication_.rank(), several);
-  if (several) copies_.emplace(*folders_, files_of_rank, communication_, *shards_);
+  shards_.emplace(FilesOfRanks(), several ? &*folders_ : nullptr, communication_);
   if (!leader() && files_of_all_.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(model.CopyState(stream, copy_));
   tell_ = tell && leader();
@@ -171,7 +168,7 @@ absl::Status RunState::FinishSaving() {
   if (!std::exchange(saving_, false)) return absl::OkStatus();
   // Who has written waits in a sum for who has not, and who has not comes there now and then.
   while (!shards_->complete()) {
-    if (copies_) RETURN_IF_ERROR(copies_->Collect(/*wait=*/true));
+    RETURN_IF_ERROR(shards_->FinishExchange());
     shards_->AwaitOwn(kPause);
     RETURN_IF_ERROR(CheckSaving());
     std::vector<double> numbers;
@@ -182,7 +179,7 @@ absl::Status RunState::FinishSaving() {
   RETURN_IF_ERROR(
       communication_.LeaderDoes("writing a checkpoint", [this] { return AwaitSaving(); }));
   RETURN_IF_ERROR(AwaitSaving());  // of the others: their threads have done their part
-  if (copies_) RETURN_IF_ERROR(communication_.Barrier());  // under its name, too
+  if (shards_->copied()) RETURN_IF_ERROR(communication_.Barrier());  // under its name, too
   saved_step_ = copied_step_;
   if (saved_step_ == total_steps_)
     copy_ = Buffer();  // nothing comes that it would be made again for
@@ -209,18 +206,6 @@ absl::Status RunState::AwaitSaving() {
     Say(absl::StrFormat("checkpoint of step %d written", copied_step_));
   }
   return written.status;
-}
-
-void RunState::AppendTo(std::vector<double>& numbers) {
-  // An error of it is that of every operation.
-  if (copies_) copies_->Collect(/*wait=*/false).IgnoreError();
-  if (shards_) shards_->AppendTo(numbers);
-}
-
-void RunState::Take(std::span<const double> sums) {
-  if (!shards_) return;
-  shards_->Take(sums);
-  if (copies_ && shards_->reached(CheckpointShards::kWritten)) copies_->Send();
 }
 
 CheckpointState RunState::State() const {
@@ -277,11 +262,11 @@ absl::Status RunState::WriteAndPublish(const Model& model, const CheckpointState
   RETURN_IF_ERROR(write(kWeightsFile, unpacked.weights));
   RETURN_IF_ERROR(write(kOptimizerFile, unpacked.optimizer));
   RETURN_IF_ERROR(write(kCarriedFile, unpacked.carried));
-  if (copies_) RETURN_IF_ERROR(copies_->Pack(*checkpoints_, state.step()));
+  if (shards_->copied()) RETURN_IF_ERROR(shards_->Pack(*checkpoints_, state.step()));
   if (!files_of_all_.empty()) {
     for (const auto& [name, crc32] : crc32_of_file) shards_->Wrote(name, crc32);
   }
-  if (copies_) return PublishCopied(state, published);
+  if (shards_->copied()) return PublishCopied(state, published);
   if (!leader()) return absl::OkStatus();
   if (!files_of_all_.empty()) {
     ASSIGN_OR_RETURN(crc32_of_file, AwaitShards(state.step()));
@@ -316,9 +301,9 @@ absl::Status RunState::PublishCopied(const CheckpointState& state, bool* publish
     return AwaitOthers(step, [=, this](milliseconds most) { return shards_->Await(stage, most); });
   };
   RETURN_IF_ERROR(by_all(kWritten));
-  RETURN_IF_ERROR(AwaitOthers(step, [&](milliseconds most) { return shards_->AwaitMail(most); }));
+  RETURN_IF_ERROR(AwaitOthers(step, [&](milliseconds most) { return shards_->AwaitCopies(most); }));
   const auto crc32_of_file = shards_->crc32_of_file();
-  RETURN_IF_ERROR(copies_->Write(*checkpoints_, step, crc32_of_file));
+  RETURN_IF_ERROR(shards_->WriteCopies(*checkpoints_, step));
   if (publishes && !leader()) RETURN_IF_ERROR(checkpoints_->WriteState(state, crc32_of_file));
   shards_->Reached(kCopied);
   if (!publishes) return absl::OkStatus();

@@ -20,7 +20,6 @@
 #include "engine/data/files/folder_lock.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/training/checkpoint/checkpoint.h"
-#include "engine/training/checkpoint/checkpoint_copies.h"
 #include "engine/training/checkpoint/checkpoint_folders.h"
 #include "engine/training/checkpoint/checkpoint_shards.h"
 #include "engine/training/metrics/metrics_log.h"
@@ -80,9 +79,13 @@ class RunState {
   // If they do not finish theirs within moments, the checkpoint is given up.
   absl::Status AwaitSaving();
   // Appends this rank's numbers about the checkpoint, for a sum over ranks.
-  void AppendTo(std::vector<double>& numbers);
+  void AppendTo(std::vector<double>& numbers) {
+    if (shards_) shards_->AppendTo(numbers);
+  }
   // Receives these sums.  Once all files are written, may submit the copies to neighbours.
-  void Take(std::span<const double> sums);
+  void Take(std::span<const double> sums) {
+    if (shards_) shards_->Take(sums);
+  }
 
   // Syncs the log.  Errors: those of MetricsLog::Sync.
   absl::Status Flush() { return log_ ? log_->Sync() : absl::OkStatus(); }
@@ -134,7 +137,6 @@ class RunState {
   std::optional<CheckpointFolders> folders_;  // if several ranks write
   Buffer copy_;                               // by Model::CopyState
   std::optional<CheckpointShards> shards_;    // of the last Save
-  std::optional<CheckpointCopies> copies_;    // of the last Save, with several folders
   std::optional<CheckpointStore> checkpoints_;
   // On rank 0 alone:
   FolderLock lock_;  // on options_.out

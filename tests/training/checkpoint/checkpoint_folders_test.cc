@@ -13,8 +13,8 @@
 #include "absl/strings/str_format.h"
 #include "engine/data/files/atomic_file.h"
 #include "engine/training/checkpoint/checkpoint.h"
-#include "engine/training/checkpoint/checkpoint_copies.h"
 #include "engine/training/checkpoint/checkpoint_gather.h"
+#include "engine/training/checkpoint/checkpoint_shards.h"
 #include "tests/data/random_tensors.h"
 #include "tests/data/temp_folder.h"
 #include "tests/distributed/process_group_ranks.h"
@@ -96,8 +96,7 @@ class SeveralFolders : public testing::Test {
       const int me = group.rank();
       CheckpointStore store(RootOf(me), "token");
       const CheckpointFolders folders({0, 1, 2});
-      CheckpointShards parts(Files(), me, /*copied=*/true);
-      CheckpointCopies copies(folders, Files(), group, parts);
+      CheckpointShards parts(Files(), &folders, group);
       Crc32s own;
       const auto files = Files();
       for (const std::string& file : files[me]) {
@@ -106,14 +105,13 @@ class SeveralFolders : public testing::Test {
         own[file] = store.Write(step, file, tensors.tensors()).value();
         parts.Wrote(file, own[file]);
       }
-      ASSERT_EQ(copies.Pack(store, step), absl::OkStatus());
+      ASSERT_EQ(parts.Pack(store, step), absl::OkStatus());
       std::vector<double> numbers;
       parts.AppendTo(numbers);
       ASSERT_TRUE(group.Sum("parts", numbers).ok());
       parts.Take(numbers);
-      copies.Send();
-      ASSERT_EQ(copies.Collect(/*wait=*/true), absl::OkStatus());
-      ASSERT_EQ(copies.Write(store, step, parts.crc32_of_file()), absl::OkStatus());
+      ASSERT_EQ(parts.FinishExchange(), absl::OkStatus());
+      ASSERT_EQ(parts.WriteCopies(store, step), absl::OkStatus());
       ASSERT_EQ(store.WriteState(state, parts.crc32_of_file()), absl::OkStatus());
       if (std::ranges::count(nameless, me) == 0) {
         ASSERT_EQ(store.PublishWritten(step), absl::OkStatus());
