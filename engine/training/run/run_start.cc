@@ -98,13 +98,8 @@ absl::StatusOr<Checkpoint> FindCheckpoint(const TrainingOptions& options,
   return checkpoint;
 }
 
-struct KeptAllreduce {
-  int64_t step = -1;  // of the checkpoint; -1: this rank has none
-  std::string algorithm = {};
-};
-
-// Of the checkpoint to resume from.
-KeptAllreduce AllreduceOfCheckpoint(const TrainingOptions& options) {
+// Of the checkpoint to resume from, if this rank has it.
+std::optional<CheckpointState> StateToResume(const TrainingOptions& options) {
   std::vector<std::string> paths = {options.resume};
   if (TakesNewest(options)) {
     const CheckpointStore store(options.out + "/checkpoints");
@@ -112,14 +107,10 @@ KeptAllreduce AllreduceOfCheckpoint(const TrainingOptions& options) {
     for (std::string& path : paths) path = absl::StrCat(store.folder(), "/", path);
   }
   for (const std::string& path : paths) {
-    const auto state = StateOf(path);
-    if (!state.ok()) continue;  // FindStart says why
-    const auto allreduce = state->choices().find("allreduce");
-    if (allreduce == state->choices().end()) return {state->step()};
-    // The rest is the choice of auto, and the hosts.
-    return {state->step(), allreduce->second.substr(0, allreduce->second.find_first_of(",:"))};
+    auto state = StateOf(path);
+    if (state.ok()) return *std::move(state);  // else FindStart says why
   }
-  return {};
+  return std::nullopt;
 }
 
 // A choice that changes bits, which was another when the checkpoint was made; in words for people.
@@ -140,8 +131,9 @@ std::string DescribeChoice(const std::string& name, const std::string& now,
   return absl::StrCat("another choice of ", name);
 }
 
-void WarnOfChange(const char* what, const std::string& text, google::protobuf::Message& before,
-                  const google::protobuf::Message& now, RunStart& start) {
+template <typename Config>
+void WarnOfChange(const char* what, const std::string& text, const Config& now, RunStart& start) {
+  Config before;
   std::string changes;
   google::protobuf::util::MessageDifferencer differencer;
   differencer.ReportDifferencesToString(&changes);
@@ -154,12 +146,11 @@ void WarnOfChange(const char* what, const std::string& text, google::protobuf::M
 
 void WarnOfChanges(const TrainerConfig& config, const TrainingOptions& options,
                    const CheckpointState& state, RunStart& start) {
-  TrainerConfig trainer;
-  WarnOfChange("trainer", state.trainer(), trainer, config, start);
-  NetConfig net, now;
+  WarnOfChange("trainer", state.trainer(), config, start);
+  NetConfig net;
   if (state.net() != options.net_text &&
-      google::protobuf::TextFormat::ParseFromString(options.net_text, &now)) {
-    WarnOfChange("net", state.net(), net, now, start);
+      google::protobuf::TextFormat::ParseFromString(options.net_text, &net)) {
+    WarnOfChange("net", state.net(), net, start);
   }
   std::vector<std::string> others;
   for (const auto& [name, value] : state.choices()) {
@@ -183,6 +174,7 @@ bool IsNetBefore(int64_t step, const std::string& text, const std::string& other
          EqualBefore(step, net, other);
 }
 
+// Whether the run can go on from the checkpoint.
 absl::Status CheckCheckpoint(const TrainerConfig& config, const TrainingOptions& options,
                              const ModelPlan& plan, const Checkpoint& checkpoint) {
   const CheckpointState& state = checkpoint.state;
@@ -201,6 +193,16 @@ absl::Status CheckCheckpoint(const TrainerConfig& config, const TrainingOptions&
   return CheckCarried(plan, checkpoint.carried);
 }
 
+// Starts from start.checkpoint, if the run can.
+absl::Status TakeCheckpoint(const TrainerConfig& config, const TrainingOptions& options,
+                            const ModelPlan& plan, RunStart& start) {
+  start.path = start.checkpoint->path;
+  start.resumed = true;
+  start.step = start.checkpoint->state.step();
+  start.position = start.checkpoint->state.position();
+  return Annotate(CheckCheckpoint(config, options, plan, *start.checkpoint), start.path);
+}
+
 }  // namespace
 
 absl::Status KeepAllreduce(const TrainerConfig& config, const TrainingOptions& options,
@@ -209,14 +211,17 @@ absl::Status KeepAllreduce(const TrainerConfig& config, const TrainingOptions& o
   const DistributedConfig& distributed = config.distributed();
   const bool open =
       !distributed.has_allreduce() && distributed.sync() == DistributedConfig::ALLREDUCE;
-  const KeptAllreduce own = open ? AllreduceOfCheckpoint(options) : KeptAllreduce();
+  std::optional<CheckpointState> state;
+  if (open) state = StateToResume(options);
+  std::string algorithm = state ? (*state->mutable_choices())["allreduce"] : "";
+  algorithm.resize(std::min(algorithm.find_first_of(",:"), algorithm.size()));  // without details
   const std::span<const std::string_view> names = AllreduceNames();
   // By rank: its checkpoint's step and algorithm, both from 1 on, and whether it looks for none.
   std::vector<double> told(3 * static_cast<size_t>(communication.size()));
   const std::span<double> mine =
       std::span(told).subspan(3 * static_cast<size_t>(communication.rank()), 3);
-  const auto at = std::ranges::find(names, own.algorithm);
-  mine[0] = static_cast<double>(own.step + 1);
+  const auto at = std::ranges::find(names, algorithm);
+  mine[0] = state ? static_cast<double>(state->step() + 1) : 0;
   mine[1] = at == names.end() ? 0 : static_cast<double>(at - names.begin() + 1);
   mine[2] = open ? 0 : 1;
   RETURN_IF_ERROR(communication.Sum("the allreduce of the checkpoint to resume from", told));
@@ -257,11 +262,8 @@ absl::StatusOr<RunStart> FindSaved(const TrainerConfig& config, const TrainingOp
   saved.resume = CheckpointStore(options.out + "/checkpoints").PathOf(step);
   RunStart start;
   ASSIGN_OR_RETURN(start.checkpoint, FindCheckpoint(saved, communication, keeps, start));
-  start.path = start.checkpoint->path;
-  RETURN_IF_ERROR(Annotate(CheckCheckpoint(config, saved, plan, *start.checkpoint), start.path));
-  start.resumed = start.same_process = start.continues = true;
-  start.step = start.checkpoint->state.step();
-  start.position = start.checkpoint->state.position();
+  start.same_process = start.continues = true;
+  RETURN_IF_ERROR(TakeCheckpoint(config, saved, plan, start));
   return start;
 }
 
@@ -306,12 +308,8 @@ absl::StatusOr<RunStart> FindStart(const TrainerConfig& config, const TrainingOp
   }
   if (start.checkpoint) {
     const Checkpoint& from = *start.checkpoint;
-    start.path = from.path;
     ASSIGN_OR_RETURN(const ModelPlan* const plan, plan_of(from.state.step()));
-    RETURN_IF_ERROR(Annotate(CheckCheckpoint(config, options, *plan, from), start.path));
-    start.resumed = true;
-    start.step = from.state.step();
-    start.position = from.state.position();
+    RETURN_IF_ERROR(TakeCheckpoint(config, options, *plan, start));
     std::error_code ignored;
     start.continues = fs::equivalent(fs::weakly_canonical(from.path, ignored).parent_path(),
                                      absl::StrCat(options.out, "/checkpoints"), ignored);
