@@ -42,7 +42,7 @@ class RunState {
   int64_t position() const { return position_; }        // samples consumed
   int64_t copied_step() const { return copied_step_; }  // of the last Save, or -1
   int64_t saved_step() const { return saved_step_; }    // known to be written, or -1
-  const std::string& out() const { return options_.out; }
+  const TrainingOptions& options() const { return options_; }
   // Counts a started step.
   void Advance();
   // After the last finished step, or restored.  None if it is not dynamic or a run begins.

@@ -33,8 +33,6 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
       std::unique_ptr<RunPlan> plan,
       RunPlan::Make(trainer, net, std::move(data), device, primitives, communication, options));
   std::unique_ptr<Trainer> run(new Trainer(std::move(plan), device, communication));
-  run->asked_to_stop_ = options.stop;
-  run->asked_to_save_ = options.save;
   run->state_.emplace(run->plan_->config, options, communication);
   RunPlan& planned = *run->plan_;
   const auto phase_of = [&](int64_t step) {
@@ -58,9 +56,7 @@ Trainer::Trainer(std::unique_ptr<RunPlan> plan, Device& device, ProcessGroup& co
     : plan_(std::move(plan)),
       device_(device),
       communication_(communication),
-      optimizer_(NewOptimizer(plan_->config.optimizer())),
-      test_every_(plan_->config.evaluate_every()),
-      save_every_(plan_->config.checkpoint_every()) {}
+      optimizer_(NewOptimizer(plan_->config.optimizer())) {}
 
 // An error is every ticket's from then on, so this ends.
 Trainer::~Trainer() {
@@ -73,8 +69,8 @@ absl::StatusOr<std::string> Trainer::Run() {
   bad_ = BadSamples(most, CountedSamples(plan_->length, options().shape),
                     plan_->length.EpochOf(state_->position()), state_->bad_samples);
   bad_of_tests_ = BadSamples(most, options().test_samples);
-  RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_), plan_->length.total_steps()));
-  state_->Say(absl::StrCat("output in ", state_->out()));
+  RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/TestIsDue(), plan_->length.total_steps()));
+  state_->Say(absl::StrCat("output in ", state_->options().out));
   if (!plan_->batch_text.empty()) state_->Say(Wrapped("", plan_->batch_text));
   for (const std::string& warning : plan_->warnings) state_->Warn(warning);
   for (const std::string& note : LeftOut(plan_->config, plan_->data))
@@ -112,7 +108,7 @@ absl::Status Trainer::Loop() {
                                         options().feed, state_->position(), kBatchesHeld, device_));
   }
   // The run before may have ended between the checkpoint and the test after it.
-  if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
+  if (state_->step() > 0 && TestIsDue()) RETURN_IF_ERROR(Test());
   while (state_->step() < plan_->length.total_steps() && state_->step() != stop_at_) {
     const bool logs_norms = options().shape.LogsNorms(state_->step() + 1);
     if (logs_norms) RETURN_IF_ERROR(RememberValues());
@@ -120,10 +116,10 @@ absl::Status Trainer::Loop() {
     if (logs_norms) RETURN_IF_ERROR(LogNorms());
     RETURN_IF_ERROR(state_->CheckSaving());
     // First, so that what the test finds wrong costs no work.
-    if (state_->step() == save_at_ || Due(save_every_)) RETURN_IF_ERROR(Save());
+    if (SaveIsDue()) RETURN_IF_ERROR(Save());
     // A run that stops has no time for it; the one that goes on makes up for it.
     const bool stops = state_->step() == stop_at_ && state_->step() < plan_->length.total_steps();
-    if (Due(test_every_) && !stops) RETURN_IF_ERROR(Test());
+    if (TestIsDue() && !stops) RETURN_IF_ERROR(Test());
     const bool goes_on = !stops && state_->step() < plan_->length.total_steps();
     if (goes_on && plan_->Begins(state_->step())) RETURN_IF_ERROR(EnterPhase());
   }
@@ -136,7 +132,7 @@ absl::Status Trainer::Loop() {
   if (stopped) {
     return absl::CancelledError(
         absl::StrFormat("stopped after step %d; go on with --resume=latest --out=%s",
-                        state_->step(), state_->out()));
+                        state_->step(), state_->options().out));
   }
   return absl::OkStatus();
 }
@@ -324,12 +320,12 @@ absl::Status Trainer::FirstError(const absl::Status& status) {
 
 void Trainer::SubmitReport(const InFlight& last) {
   Report& report = reports_.emplace_back();
-  report.player = options().shape.TurnAt(last.step - 1).player;
-  report.metrics = static_cast<size_t>(model_->turn(report.player).net().metrics().elements());
+  report.metrics = MetricsOf(NetsOf(last.step - 1).net().plan().spec);
   report.sums = std::exchange(metrics_, {});
-  report.sums.resize(report.metrics);  // zeros, of a rank that serves
-  report.sums.push_back(asked_to_stop_ != nullptr && asked_to_stop_->load() ? 1 : 0);
-  report.sums.push_back(asked_to_save_ != nullptr && asked_to_save_->exchange(false) ? 1 : 0);
+  report.sums.resize(2 * report.metrics.size());  // zeros, of a rank that serves
+  const TrainingOptions& asked = state_->options();
+  report.sums.push_back(asked.stop != nullptr && asked.stop->load() ? 1 : 0);
+  report.sums.push_back(asked.save != nullptr && asked.save->exchange(false) ? 1 : 0);
   report.sums.push_back(training_step_->skipped() ? 1 : 0);
   report.waited = std::exchange(waited_, 0);
   state_->AppendTo(report.sums);
@@ -348,17 +344,16 @@ void Trainer::SubmitReport(const InFlight& last) {
 absl::Status Trainer::CollectReports(size_t left) {
   while (reports_.size() > left) {
     RETURN_IF_ERROR(communication_.Wait(reports_.front().ticket).status());
-    const Report report = std::move(reports_.front());
+    Report report = std::move(reports_.front());
     reports_.pop_front();
-    RETURN_IF_ERROR(Take(report));
+    RETURN_IF_ERROR(Take(std::move(report)));
   }
   return absl::OkStatus();
 }
 
-absl::Status Trainer::Take(const Report& report) {
-  std::vector<Metric> metrics = MetricsOf(model_->turn(report.player).net().plan().spec);
-  AddSums(report.sums.data(), metrics);
-  const std::span asked = std::span(report.sums).subspan(report.metrics);
+absl::Status Trainer::Take(Report report) {
+  AddSums(report.sums.data(), report.metrics);
+  const std::span asked = std::span(report.sums).subspan(2 * report.metrics.size());
   // When every rank has taken it: one that trains by one batch a step does so with that step under
   // way; others, and where all reports are taken (FinishAll), know earlier.
   const int64_t known_at = report.step + static_cast<int64_t>(reports_left_) + 2;
@@ -366,7 +361,7 @@ absl::Status Trainer::Take(const Report& report) {
   if (asked[1] > 0 && save_at_ < 0) save_at_ = known_at;
   const bool skipped = asked[2] > 0;
   state_->Take(asked.subspan(3));
-  if (!std::isfinite(TotalLoss(metrics)) && !skipped) {
+  if (!std::isfinite(TotalLoss(report.metrics)) && !skipped) {
     agreed_ = true;
     return absl::InternalError(
         absl::StrFormat("step %d: the loss is not finite; %s", report.step, kDivergenceAdvice));
@@ -377,8 +372,8 @@ absl::Status Trainer::Take(const Report& report) {
   if (plan_->config.data().max_bad_samples() > 0) {
     more.emplace_back("bad_samples", static_cast<double>(report.bad_samples));
   }
-  return log->Step(report.step, plan_->length.EpochsAt(report.step), metrics, report.learning_rate,
-                   report.loss_scale, more);
+  return log->Step(report.step, plan_->length.EpochsAt(report.step), report.metrics,
+                   report.learning_rate, report.loss_scale, more);
 }
 
 absl::Status Trainer::Test() {

@@ -3,7 +3,6 @@
 // returns the weights' digest.  Each rank has one and makes the same calls, from one thread.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -56,8 +55,7 @@ class Trainer {
     // {sum, count} of each metric, numbers of ranks asked to stop, asked to save, and skipping the
     // step, then RunState's numbers.
     std::vector<double> sums;
-    int player = 0;
-    size_t metrics = 0;  // numbers of the metrics
+    std::vector<Metric> metrics = {};  // of the step's net
     ProcessGroup::Ticket ticket = 0;
     double learning_rate = 0, waited = 0;
     int64_t step = 0;  // the number of steps done with it
@@ -103,7 +101,7 @@ class Trainer {
   absl::Status PlanPagesAnew(std::span<const double> step_seconds);
   void SubmitReport(const InFlight& last);
   absl::Status CollectReports(size_t left);
-  absl::Status Take(const Report& report);
+  absl::Status Take(Report report);
   absl::Status Test();
   absl::Status Save();
   // What log_norms_every writes: RememberValues before a step, LogNorms after it.
@@ -112,12 +110,15 @@ class Trainer {
   const ModelOptions& options() const { return model_->plan().options; }
   bool works() const { return options().shape.works(); }
   bool Due(int64_t every) const { return plan_->length.IsDue(every, state_->step()); }
+  bool TestIsDue() const { return Due(plan_->config.evaluate_every()); }
+  bool SaveIsDue() const {
+    return state_->step() == save_at_ || Due(plan_->config.checkpoint_every());
+  }
 
   const std::unique_ptr<RunPlan> plan_;  // its nets until the model exists
   Device& device_;
   ProcessGroup& communication_;
   const std::unique_ptr<Optimizer> optimizer_;
-  const int64_t test_every_, save_every_;  // steps; 0: each epoch
 
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;  // of the phase
@@ -126,8 +127,6 @@ class Trainer {
   TrainingStep* training_step_ = nullptr;                      // of the last step's player
   std::optional<RunState> state_;  // after the model, which it may be saving
 
-  const std::atomic<bool>* asked_to_stop_ = nullptr;
-  std::atomic<bool>* asked_to_save_ = nullptr;
   // The step after which all ranks do as a rank was asked, or -1.
   int64_t stop_at_ = -1, save_at_ = -1;
   bool agreed_ = false;    // all ranks end with the same error, at the same point
