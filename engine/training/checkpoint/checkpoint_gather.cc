@@ -96,7 +96,7 @@ class Gathering {
       CheckpointDecision plan;
       if (me_ == 0) plan = Plan(sought.look_for(), all);
       ASSIGN_OR_RETURN(plan, FromLeader("what each folder is sent", plan));
-      if (plan.done()) {
+      if (plan.skipped().empty()) {
         RETURN_IF_ERROR(Deliver(plan));
         return GatheredCheckpoint{(root_ / sought.look_for().name()).string(),
                                   {sought.skipped().begin(), sought.skipped().end()},
@@ -196,30 +196,30 @@ class Gathering {
     std::vector<std::string> files = {kStateFile};
     for (const auto& [file, crc32] : ChecksumsIn(wanted)) files.push_back(file);
     for (const std::string& file : files) {
+      // The first that has it, then those that lack it.
       CheckpointDecision::Delivery delivery;
       delivery.set_file(file);
+      std::vector<int> lacking;
       std::string why;
-      for (const bool has : {true, false}) {
-        for (size_t i = 0; i < holdings.size(); ++i) {
-          const int rank = folders_.folders()[i].front();
-          const auto whole = holdings[i].bytes_of_file().find(file);
-          const bool is_whole = whole != holdings[i].bytes_of_file().end();
-          // The first that has it, then those that lack it.
-          if (is_whole != has || (has && delivery.chain_size() > 0)) continue;
+      for (size_t i = 0; i < holdings.size(); ++i) {
+        const int rank = folders_.folders()[i].front();
+        const auto whole = holdings[i].bytes_of_file().find(file);
+        if (whole == holdings[i].bytes_of_file().end()) {
+          lacking.push_back(rank);
+          absl::StrAppend(&why, "; rank ", rank, ": ", holdings[i].lacks().at(file));
+        } else if (delivery.chain().empty()) {
           delivery.add_chain(rank);
-          if (has) delivery.set_bytes(whole->second);
-          if (!has) absl::StrAppend(&why, "; rank ", rank, ": ", holdings[i].lacks().at(file));
+          delivery.set_bytes(whole->second);
         }
-        if (has && delivery.chain_size() == 0) plan.set_done(false);
       }
-      if (plan.has_done()) {
+      if (delivery.chain().empty()) {
         plan.clear_deliveries();
         plan.add_skipped(absl::StrCat(wanted.name(), ": ", file, " is whole on no host", why));
         return plan;
       }
-      if (delivery.chain_size() > 1) *plan.add_deliveries() = delivery;
+      delivery.mutable_chain()->Add(lacking.begin(), lacking.end());
+      if (!lacking.empty()) *plan.add_deliveries() = delivery;
     }
-    plan.set_done(true);
     return plan;
   }
 
