@@ -73,20 +73,6 @@ std::string LayersText(const PlanSummary& plan) {
   return text;
 }
 
-struct Totals {
-  int64_t parameters = 0;
-  double forward = 0, backward = 0;
-};
-Totals TotalsOf(const PlanSummary& plan) {
-  Totals totals;
-  for (const LayerRow& row : plan.layers) {
-    totals.parameters += row.parameters;
-    totals.forward += row.forward_flops;
-    totals.backward += row.backward_flops;
-  }
-  return totals;
-}
-
 std::string MemoryText(const PlanSummary& plan) {
   const PlanSummary::Bytes& bytes = plan.bytes;
   const std::string exchange =
@@ -161,6 +147,16 @@ std::vector<LayerRow> LayerRows(const ModelPlan& plan) {
   return rows;
 }
 
+LayerRow Total(const std::vector<LayerRow>& rows) {
+  LayerRow total;
+  for (const LayerRow& row : rows) {
+    total.parameters += row.parameters;
+    total.forward_flops += row.forward_flops;
+    total.backward_flops += row.backward_flops;
+  }
+  return total;
+}
+
 int64_t TrainedElements(const ModelPlan& plan) {
   int64_t elements = 0;
   for (const Parameter& parameter : plan.parameters.all()) {
@@ -170,12 +166,12 @@ int64_t TrainedElements(const ModelPlan& plan) {
 }
 
 std::string PlanText(const PlanSummary& plan, const std::string& details) {
-  const Totals totals = TotalsOf(plan);
+  const LayerRow total = Total(plan.layers);
   const PlanSummary::Communication& sent = plan.communication;
   std::string text = LayersText(plan);
   text += Line("parameters",
-               absl::StrFormat("%d; forward %.1f, backward %.1f MFLOP for %s", totals.parameters,
-                               totals.forward / 1e6, totals.backward / 1e6,
+               absl::StrFormat("%d; forward %.1f, backward %.1f MFLOP for %s", total.parameters,
+                               total.forward_flops / 1e6, total.backward_flops / 1e6,
                                Counted(plan.rank_samples, "sample")));
   std::string steps =
       plan.steps < 0 ? absl::StrCat("as many as the data make") : absl::StrCat(plan.steps);
@@ -243,7 +239,7 @@ std::string PrecisionsText(const PlanSummary& plan) {
 
 std::string PlanJson(const PlanSummary& plan) {
   using Json = nlohmann::ordered_json;
-  const Totals totals = TotalsOf(plan);
+  const LayerRow total = Total(plan.layers);
   const PlanSummary::Bytes& bytes = plan.bytes;
   Json json = {{"net", plan.net},
                {"device", plan.device},
@@ -254,9 +250,9 @@ std::string PlanJson(const PlanSummary& plan) {
                {"rank_samples", plan.rank_samples}};
   json["samples"] = plan.samples < 0 ? Json() : Json(plan.samples);
   json["steps"] = plan.steps < 0 ? Json() : Json(plan.steps);
-  json.update({{"parameters", totals.parameters},
-               {"forward_flops", totals.forward},
-               {"backward_flops", totals.backward}});
+  json.update({{"parameters", total.parameters},
+               {"forward_flops", total.forward_flops},
+               {"backward_flops", total.backward_flops}});
   json["layers"] = Json::array();
   for (const LayerRow& row : plan.layers) {
     json["layers"].push_back({{"layer", row.layer},

@@ -18,6 +18,8 @@ struct LayerRow {
 };
 // Of the training net.
 std::vector<LayerRow> LayerRows(const ModelPlan& plan);
+// A row with the sums of the numbers of these.
+LayerRow Total(const std::vector<LayerRow>& rows);
 // The elements of the parameters that train.
 int64_t TrainedElements(const ModelPlan& plan);
 

@@ -109,10 +109,9 @@ std::string RunPlan::DescribePhase() const {
   const auto begins = [first](const StateSpec& spec) {
     return spec.trained() && spec.trainable_from == first;
   };
-  int64_t all = 0;
-  for (const LayerRow& row : LayerRows(nets)) all += row.parameters;
   return absl::StrFormat("step %d: %s train from now on: %d of %d parameters", first,
-                         Listed(NamesOf(nets.parameters, begins)), TrainedElements(nets), all);
+                         Listed(NamesOf(nets.parameters, begins)), TrainedElements(nets),
+                         Total(LayerRows(nets)).parameters);
 }
 
 // A line about what waits, or "".

@@ -365,10 +365,6 @@ std::string RunPlan::DescribeDetails(const PlanSummary& plan) const {
 }
 
 std::string RunPlan::DescribeStart() const {
-  int64_t parameters = 0;
-  for (const LayerRow& row : LayerRows(nets)) {
-    parameters += row.parameters;
-  }
   // What it chooses is another line's.
   const bool chosen = communication_.size() > 1 && !nets.options.shape.server &&
                       !nets.options.shape.shard_optimizer && communication_.algorithm() == "auto";
@@ -377,7 +373,8 @@ std::string RunPlan::DescribeStart() const {
       absl::StrCat(net_.message->name(), ": ", Counted(communication_.size(), "rank"), " of ",
                    Counted(nets.options.pages.threads, "thread"), " on ",
                    std::string(DeviceKindName(device_.kind())), sync.empty() ? "" : ", ", sync);
-  return absl::StrCat(Wrapped("training ", how), "\n", Counted(parameters, "parameter"), "; ",
+  return absl::StrCat(Wrapped("training ", how), "\n",
+                      Counted(Total(LayerRows(nets)).parameters, "parameter"), "; ",
                       Counted(TrainSamplesOf(config, *data.train), "sample"), ", ",
                       SamplesAStep(config), " a step, ", Counted(length.total_steps(), "step"),
                       "\n", DescribeFrozen(), DescribePlayers());
