@@ -181,8 +181,7 @@ absl::Status RunState::FinishSaving() {
   RETURN_IF_ERROR(AwaitSaving());  // of the others: their threads have done their part
   if (shards_->copied()) RETURN_IF_ERROR(communication_.Barrier());  // under its name, too
   saved_step_ = copied_step_;
-  if (saved_step_ == total_steps_)
-    copy_ = Buffer();  // nothing comes that it would be made again for
+  if (saved_step_ == total_steps_) copy_ = Buffer();  // nothing more will be saved
   return absl::OkStatus();
 }
 
@@ -232,10 +231,10 @@ CheckpointState RunState::State() const {
 }
 
 RunState::Written RunState::Write(const Model& model, const CheckpointState& state) {
-  Written written;
   // First, so that a resumed run finds the lines of all steps before the checkpoint.
   const absl::Status logged = Flush();
-  written.status = WriteAndPublish(model, state, &written.published);
+  const absl::StatusOr<bool> published = WriteAndPublish(model, state);
+  Written written = {.status = published.status(), .published = published.value_or(false)};
   if (written.published) {
     written.deleted = checkpoints_->DeleteOlder(state.step(), config_.keep_checkpoints());
     written.status = logged;
@@ -246,8 +245,7 @@ RunState::Written RunState::Write(const Model& model, const CheckpointState& sta
   return written;
 }
 
-absl::Status RunState::WriteAndPublish(const Model& model, const CheckpointState& state,
-                                       bool* published) {
+absl::StatusOr<bool> RunState::WriteAndPublish(const Model& model, const CheckpointState& state) {
   Model::UnpackedState unpacked;
   RETURN_IF_ERROR(model.UnpackState({copy_.data(), copy_.bytes()}, unpacked));
   RETURN_IF_ERROR(Annotate(CheckFiniteTensors(unpacked.weights.tensors),
@@ -266,14 +264,13 @@ absl::Status RunState::WriteAndPublish(const Model& model, const CheckpointState
   if (!files_of_all_.empty()) {
     for (const auto& [name, crc32] : crc32_of_file) shards_->Wrote(name, crc32);
   }
-  if (shards_->copied()) return PublishCopied(state, published);
-  if (!leader()) return absl::OkStatus();
+  if (shards_->copied()) return PublishCopied(state);
+  if (!leader()) return false;
   if (!files_of_all_.empty()) {
     ASSIGN_OR_RETURN(crc32_of_file, AwaitShards(state.step()));
   }
   RETURN_IF_ERROR(checkpoints_->Publish(state, crc32_of_file));
-  *published = true;
-  return absl::OkStatus();
+  return true;
 }
 
 absl::StatusOr<std::map<std::string, uint32_t>> RunState::AwaitShards(int64_t step) {
@@ -292,7 +289,7 @@ absl::StatusOr<std::map<std::string, uint32_t>> RunState::AwaitShards(int64_t st
 // The leader publishes once everything is on the disks, the states of the other folders too; these
 // are given their name after that.  So what the leader has published is there, under a name or
 // not (GatherCheckpoint takes either), and what it has not, nobody has.
-absl::Status RunState::PublishCopied(const CheckpointState& state, bool* published) {
+absl::StatusOr<bool> RunState::PublishCopied(const CheckpointState& state) {
   using enum CheckpointShards::CheckpointStage;
   using std::chrono::milliseconds;
   const int64_t step = state.step();
@@ -306,17 +303,16 @@ absl::Status RunState::PublishCopied(const CheckpointState& state, bool* publish
   RETURN_IF_ERROR(shards_->WriteCopies(*checkpoints_, step));
   if (publishes && !leader()) RETURN_IF_ERROR(checkpoints_->WriteState(state, crc32_of_file));
   shards_->Reached(kCopied);
-  if (!publishes) return absl::OkStatus();
+  if (!publishes) return false;
   if (leader()) {
     RETURN_IF_ERROR(by_all(kCopied));
     RETURN_IF_ERROR(checkpoints_->WriteState(state, crc32_of_file));
   } else if (!by_all(kPublished).ok()) {
-    return absl::OkStatus();  // this rank has done its part
+    return false;  // this rank has done its part
   }
   RETURN_IF_ERROR(checkpoints_->PublishWritten(step));
   if (leader()) shards_->Reached(kPublished);
-  *published = true;
-  return absl::OkStatus();
+  return true;
 }
 
 absl::Status RunState::AwaitOthers(int64_t step,
@@ -329,13 +325,11 @@ absl::Status RunState::AwaitOthers(int64_t step,
 }
 
 std::string RunState::NameOf(const std::string& file, int rank) const {
-  const bool is_leader = rank == 0;
-  if (file == kWeightsFile) return is_leader ? file : "";
   if (std::ranges::count(files_of_all_, file) > 0) {
     return ShardName(file, rank, communication_.size());
   }
-  if (file == kCarriedFile && !has_carried_) return "";
-  return is_leader ? ShardName(file, 0, 1) : "";
+  if (rank != 0 || (file == kCarriedFile && !has_carried_)) return "";
+  return file == kWeightsFile ? file : ShardName(file, 0, 1);
 }
 
 std::vector<std::vector<std::string>> RunState::FilesOfRanks() const {

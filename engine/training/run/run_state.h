@@ -5,7 +5,6 @@
 // Each rank has one and makes the same calls, from one thread.  Rank 0 alone prints.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -102,17 +101,17 @@ class RunState {
   // Removes a checkpoint that was sent to a rank that stores none.
   absl::Status RemoveReceived();
   struct Written {
-    absl::Status status, deleted;
+    absl::Status status = {}, deleted = {};
     bool published = false;
   };
   CheckpointState State() const;
-  // Both run on the writing thread.
+  // On the writing thread.  WriteAndPublish and PublishCopied return whether this rank published.
   Written Write(const Model& model, const CheckpointState& state);
-  absl::Status WriteAndPublish(const Model& model, const CheckpointState& state, bool* published);
+  absl::StatusOr<bool> WriteAndPublish(const Model& model, const CheckpointState& state);
   // On rank 0's writing thread, waits for all ranks' files and returns their CRC-32s.
   absl::StatusOr<std::map<std::string, uint32_t>> AwaitShards(int64_t step);
   // With several folders: stores copies of other ranks' files, then publishes.
-  absl::Status PublishCopied(const CheckpointState& state, bool* published);
+  absl::StatusOr<bool> PublishCopied(const CheckpointState& state);
   // Blocks until `holds`, called with a time to wait, returns true.  Errors: Aborted if the run has
   // failed.
   absl::Status AwaitOthers(int64_t step,
