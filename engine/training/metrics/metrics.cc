@@ -15,9 +15,9 @@ namespace gyre {
 namespace {
 
 // What is told beside a mean.
-std::vector<std::pair<std::string, double>> Beside(const Metric& metric) {
+NamedNumbers Beside(const Metric& metric) {
   const std::string before = metric.name == "loss" ? "" : absl::StrCat(metric.name, "_");
-  std::vector<std::pair<std::string, double>> values;
+  NamedNumbers values;
   if (metric.perplexity) {
     values.emplace_back(absl::StrCat(before, "perplexity"), std::exp(metric.value()));
   }
@@ -81,8 +81,8 @@ double TotalLoss(const std::vector<Metric>& metrics) {
   return total;
 }
 
-std::vector<std::pair<std::string, double>> NamedValues(const std::vector<Metric>& metrics) {
-  std::vector<std::pair<std::string, double>> values;
+NamedNumbers NamedValues(const std::vector<Metric>& metrics) {
+  NamedNumbers values;
   const bool has_total = HasLoss(metrics);
   if (has_total) values.emplace_back("loss", TotalLoss(metrics));
   for (const Metric& metric : metrics) {

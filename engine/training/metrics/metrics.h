@@ -11,6 +11,8 @@
 
 namespace gyre {
 
+using NamedNumbers = std::vector<std::pair<std::string, double>>;
+
 // Sums over samples of a loss or a hit count.
 struct Metric {
   std::string name;  // the layer's
@@ -31,7 +33,7 @@ double TotalLoss(const std::vector<Metric>& metrics);
 // The values to report by name.  If there is a loss, the total comes first, as "loss".  Then comes
 // each defined value, unweighted, with NAME_perplexity and the like.  The total replaces the value
 // of a layer "loss", of which "perplexity" has no NAME_.
-std::vector<std::pair<std::string, double>> NamedValues(const std::vector<Metric>& metrics);
+NamedNumbers NamedValues(const std::vector<Metric>& metrics);
 // Errors: Internal naming the first non-finite one.
 absl::Status CheckFiniteMetrics(const std::vector<Metric>& metrics);
 // Errors: InvalidArgument naming the layer whose value would have the key of another value in

@@ -251,11 +251,9 @@ void MetricsLog::Progress(int64_t step, const std::vector<Metric>& metrics) {
 
 absl::Status MetricsLog::Test(int64_t step, const std::vector<Metric>& metrics) {
   if (metrics.empty()) return absl::OkStatus();  // the net has nothing to say in the test phase
-  nlohmann::ordered_json json = {{"step", step}};
-  for (const auto& [name, value] : NamedValues(metrics)) {
-    json.emplace(absl::StrCat("test_", name), value);
-  }
-  RETURN_IF_ERROR(Write(json.dump()));
+  NamedNumbers numbers = NamedValues(metrics);
+  for (auto& [name, value] : numbers) name.insert(0, "test_");
+  RETURN_IF_ERROR(Numbers(step, numbers));
   Line(TestText(step, total_steps_, FormatMetrics(metrics, "test "), Columns()));
   return absl::OkStatus();
 }

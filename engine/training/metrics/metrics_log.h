@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine/training/metrics/metrics.h"
@@ -27,8 +26,6 @@ std::string TestText(int64_t step, int64_t steps, const std::vector<std::string>
 // Renames an earlier run's `folder`/metrics.jsonl to metrics.1.jsonl or the next free name, and
 // returns its path, or "".
 absl::StatusOr<std::string> KeepEarlierMetrics(const std::string& folder);
-
-using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
 // L2 norms of a parameter, its gradient, if it has one, and its last change.
 struct LoggedNorms {

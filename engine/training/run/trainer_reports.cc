@@ -32,10 +32,9 @@ absl::Status Trainer::ReportPaging() {
   MetricsLog* const log = state_->log();
   if (log == nullptr) return absl::OkStatus();
   const auto count = static_cast<double>(paged_.count);
-  std::vector<std::pair<std::string, double>> numbers = {
-      {"fetched_bytes", expected.fetched_bytes},
-      {"written_bytes", expected.written_bytes},
-      {"iteration_seconds", paged_.seconds / count}};
+  NamedNumbers numbers = {{"fetched_bytes", expected.fetched_bytes},
+                          {"written_bytes", expected.written_bytes},
+                          {"iteration_seconds", paged_.seconds / count}};
   if (paged_.timed) {
     numbers.emplace_back("expected_iteration_seconds", expected.seconds);
     numbers.emplace_back("expected_stalled_seconds", expected.stalled_seconds);
