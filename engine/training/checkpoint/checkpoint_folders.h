@@ -1,14 +1,19 @@
 // checkpoint_folders.h: which ranks share a folder of checkpoints.  Hosts with a shared file system
 // have one folder.  A host that uses its own disk has a folder of its own.
 // With several folders, each file is in the folder of its writer and in that of one neighbour.  So
-// the loss of one host loses no file.  A value, the same on all ranks.
+// the loss of one host loses no file.  A value, the same on all ranks.  PassBytes brings a file to
+// the folders that lack it.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "distributed/process_group.h"
+#include "engine/data/files/atomic_file.h"
 
 namespace gyre {
 
@@ -37,5 +42,15 @@ class CheckpointFolders {
   std::vector<int> first_of_rank_;
   std::vector<std::vector<int>> folders_;
 };
+
+// Sends `bytes` bytes from the first rank of `chain` to each of the others, once, in segments.  A
+// rank passes on one segment while it receives the next.  Every rank calls it, on its communication
+// thread.  Blocks.  Errors: those of the process group, source and sink.
+//   source  called on the first rank: fills the string, at its size, with the next bytes
+//   sink    called on the other ranks of the chain, with bytes in order
+absl::Status PassBytes(ProcessGroup& communication, const std::string& what,
+                       std::span<const int> chain, uint64_t bytes,
+                       const std::function<absl::Status(std::string&)>& source,
+                       const FileSink& sink);
 
 }  // namespace gyre

@@ -14,7 +14,6 @@
 #include "absl/time/time.h"
 #include "engine/data/files/atomic_file.h"
 #include "engine/data/files/file_reader.h"
-#include "engine/training/checkpoint/byte_chain.h"
 #include "engine/training/checkpoint/checkpoint.h"
 #include "engine/training/checkpoint/checkpoint_folders.h"
 #include "engine/training/checkpoint/checkpoint_gather.pb.h"

@@ -20,7 +20,6 @@
 #include "engine/data/files/text_file.h"
 #include "engine/data/sets/tables/table_reader.h"
 #include "engine/runtime/check.h"
-#include "engine/training/checkpoint/byte_chain.h"
 #include "engine/training/checkpoint/checkpoint_folders.h"
 #include "engine/training/feed/sent_data.pb.h"
 
