@@ -72,20 +72,14 @@ absl::StatusOr<std::unique_ptr<FedRun>> FedRun::Open(const Parsed<TrainerConfig>
   RETURN_IF_ERROR(plan->PlanPhases(std::numeric_limits<int64_t>::max(), options));
   std::unique_ptr<FedRun> run(
       new FedRun(std::move(plan), std::move(options), device, communication));
-  RunPlan& planned = *run->plan_;
-  auto state = std::make_unique<RunState>(planned.config, run->options_, communication);
-  RETURN_IF_ERROR(state->FindStart(planned.nets, [&](int64_t step) { return run->PlanOf(step); }));
   ASSIGN_OR_RETURN(run->stream_, device.NewStream());
-  RETURN_IF_ERROR(planned.UsePhase(planned.PhaseOf(state->step())));
-  RETURN_IF_ERROR(planned.OpenPages());
-  RETURN_IF_ERROR(run->CreateModel(planned.PhaseOf(state->step())));
-  RETURN_IF_ERROR(run->Begin(std::move(state)));
+  RETURN_IF_ERROR(run->Begin(run->options_));
   return run;
 }
 
 absl::StatusOr<const ModelPlan*> FedRun::PlanOf(int64_t step) {
   const int64_t first = plan_->PhaseOf(step);
-  if (model_ && phase() == first) return &model_->plan();
+  if (phase() == first) return &model_->plan();
   return plan_->PlanOf(first);
 }
 
@@ -96,6 +90,7 @@ absl::Status FedRun::CreateModel(int64_t first_step) {
     RETURN_IF_ERROR(communication_.Unshare());
   }
   RETURN_IF_ERROR(plan_->UsePhase(first_step));
+  if (!state_) RETURN_IF_ERROR(plan_->OpenPages());
   ASSIGN_OR_RETURN(model_,
                    Model::Create(std::move(plan_->nets), device_, *stream_, &communication_));
   return absl::OkStatus();
@@ -121,7 +116,10 @@ FedRun::FedRun(std::unique_ptr<RunPlan> plan, TrainingOptions options, Device& d
       communication_(communication),
       optimizer_(NewOptimizer(plan_->config.optimizer())) {}
 
-absl::Status FedRun::Begin(std::unique_ptr<RunState> state) {
+absl::Status FedRun::Begin(const TrainingOptions& options) {
+  auto state = std::make_unique<RunState>(plan_->config, options, communication_);
+  RETURN_IF_ERROR(state->FindStart(model_ ? model_->plan() : plan_->nets,
+                                   [this](int64_t step) { return PlanOf(step); }));
   training_step_.reset();  // what it has in flight is of another start
   broken_ = absl::UnknownError("the weights are half read");
   iterations_ = 0;
@@ -235,10 +233,7 @@ absl::Status FedRun::Load(const std::string& path) {
   if (path.empty() && options_.out.empty()) {
     return absl::FailedPreconditionError("the run was opened without `out`; name a checkpoint");
   }
-  auto state = std::make_unique<RunState>(plan_->config, options, communication_);
-  RETURN_IF_ERROR(
-      state->FindStart(model_->plan(), [this](int64_t of_step) { return PlanOf(of_step); }));
-  return Begin(std::move(state));
+  return Begin(options);
 }
 
 absl::Status FedRun::Export(const std::string& path) {

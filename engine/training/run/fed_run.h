@@ -57,9 +57,10 @@ class FedRun {
   absl::Status CreateModel(int64_t first_step);
   // Of the step's phase.  Valid until CreateModel.
   absl::StatusOr<const ModelPlan*> PlanOf(int64_t step);
-  int64_t phase() const { return model_->plan().options.shape.first_step(); }
-  // Restores what `state` has found, and makes it the run's.
-  absl::Status Begin(std::unique_ptr<RunState> state);
+  // Of the model, or -1.
+  int64_t phase() const { return model_ ? model_->plan().options.shape.first_step() : -1; }
+  // Finds the start of these options, and restores it.  Errors: those of FindStart change nothing.
+  absl::Status Begin(const TrainingOptions& options);
   // Restores what state_ has found.
   absl::Status Restore();
   absl::Status Ready() const;
