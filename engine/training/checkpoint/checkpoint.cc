@@ -10,7 +10,6 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -179,6 +178,16 @@ absl::StatusOr<std::map<std::string, uint32_t>> ChecksumsOf(const std::string& p
 absl::StatusOr<CheckpointState> StateOf(const std::string& path) {
   ASSIGN_OR_RETURN(StateFile read, ReadState(path));
   return std::move(read.state);
+}
+
+std::optional<CheckpointState> NewestStateOf(const std::string& folder) {
+  StepFolders steps = ListSteps(folder + "/checkpoints").value_or(StepFolders());
+  steps.emplace(std::numeric_limits<int64_t>::max(), folder);  // the first
+  for (const auto& [step, path] : steps) {
+    auto state = StateOf(path);
+    if (state.ok()) return *std::move(state);
+  }
+  return std::nullopt;
 }
 
 absl::Status CheckFile(const std::string& path, uint32_t crc32) {

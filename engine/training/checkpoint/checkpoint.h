@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,8 @@ class CheckpointStore {
 absl::StatusOr<std::map<std::string, uint32_t>> ChecksumsOf(const std::string& path);
 // The state of a checkpoint, whatever its other files hold.  Errors: as of ChecksumsOf.
 absl::StatusOr<CheckpointState> StateOf(const std::string& path);
+// Of this checkpoint or, if it is a run's folder, of its newest checkpoint whose state can be read.
+std::optional<CheckpointState> NewestStateOf(const std::string& folder);
 // Checks one file of a checkpoint.  Compares the length with the header before it computes the
 // checksum, so that a sparse file costs no time.
 // Errors: DataLoss, naming the file, for a missing file, a non-file, a wrong length or checksum.

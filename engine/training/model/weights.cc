@@ -137,15 +137,8 @@ Fit ReadFit(const std::string& where) {
     const auto tensors = TensorFile::Read(where);
     return tensors.ok() ? FitOfMetadata(tensors->metadata()) : Fit();
   }
-  std::vector<std::string> folders = {where};
-  const CheckpointStore store(where + "/checkpoints");
-  if (const auto names = store.Names(); names.ok()) {
-    for (const std::string& name : *names) folders.push_back(store.folder() + "/" + name);
-  }
-  for (const std::string& folder : folders) {
-    if (const auto state = StateOf(folder); state.ok()) return FitOf(*state);
-  }
-  return {};
+  const std::optional<CheckpointState> state = NewestStateOf(where);
+  return state ? FitOf(*state) : Fit();
 }
 
 std::map<std::string, std::string> MetadataOf(const Weights& weights) {

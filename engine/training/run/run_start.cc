@@ -98,21 +98,6 @@ absl::StatusOr<Checkpoint> FindCheckpoint(const TrainingOptions& options,
   return checkpoint;
 }
 
-// Of the checkpoint to resume from, if this rank has it.
-std::optional<CheckpointState> StateToResume(const TrainingOptions& options) {
-  std::vector<std::string> paths = {options.resume};
-  if (TakesNewest(options)) {
-    const CheckpointStore store(options.out + "/checkpoints");
-    paths = store.Names().value_or(std::vector<std::string>());
-    for (std::string& path : paths) path = absl::StrCat(store.folder(), "/", path);
-  }
-  for (const std::string& path : paths) {
-    auto state = StateOf(path);
-    if (state.ok()) return *std::move(state);  // else FindStart says why
-  }
-  return std::nullopt;
-}
-
 // A choice that changes bits, which was another when the checkpoint was made; in words for people.
 std::string DescribeChoice(const std::string& name, const std::string& now,
                            const std::string& before) {
@@ -212,7 +197,8 @@ absl::Status KeepAllreduce(const TrainerConfig& config, const TrainingOptions& o
   const bool open =
       !distributed.has_allreduce() && distributed.sync() == DistributedConfig::ALLREDUCE;
   std::optional<CheckpointState> state;
-  if (open) state = StateToResume(options);
+  // Why there is none, FindStart says.
+  if (open) state = NewestStateOf(TakesNewest(options) ? options.out : options.resume);
   std::string algorithm = state ? (*state->mutable_choices())["allreduce"] : "";
   algorithm.resize(std::min(algorithm.find_first_of(",:"), algorithm.size()));  // without details
   const std::span<const std::string_view> names = AllreduceNames();
