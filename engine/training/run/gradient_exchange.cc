@@ -34,16 +34,14 @@ absl::Status CheckSync(const DistributedConfig& config, const SourceMap& source)
   }
   if (config.servers() < 0)
     return error("servers", "expected 0 ranks or more, got ", config.servers());
-  for (const char* const field : {"servers", "server_memory"}) {
-    const bool given =
-        absl::string_view(field) == "servers" ? config.servers() > 0 : config.has_server_memory();
-    if (!given || config.sync() != DistributedConfig::ALLREDUCE) continue;
+  if (config.sync() == DistributedConfig::ALLREDUCE) {
+    if (config.servers() == 0 && !config.has_server_memory()) return absl::OkStatus();
+    const char* const field = config.servers() > 0 ? "servers" : "server_memory";
     return error(field,
                  "is of a parameter server, and sync is allreduce; make sync bsp, ssp or "
                  "async, or leave ",
                  field, " out");
   }
-  if (config.sync() == DistributedConfig::ALLREDUCE) return absl::OkStatus();
   constexpr std::string_view kBesideServers[] = {"direct", "shared", "auto"};
   if (config.has_allreduce() && std::ranges::count(kBesideServers, config.allreduce()) == 0) {
     return error("allreduce", "sums no gradients, because sync is ", sync,
@@ -65,10 +63,11 @@ absl::StatusOr<AllreduceChoice> CompleteExchange(const NetConfig& net,
                                                  Parsed<TrainerConfig>& trainer) {
   TrainerConfig& config = *trainer.message;
   const SourceMap& source = *trainer.source;
+  const DistributedConfig::Sync sync = config.distributed().sync();
+  const bool sums = sync == DistributedConfig::ALLREDUCE;
   AllreduceChoice choice;
   // Who leaves the choice open has the one that can do what else is wanted.
-  if (config.distributed().wire() != DistributedConfig::F32 &&
-      config.distributed().sync() == DistributedConfig::ALLREDUCE &&
+  if (sums && config.distributed().wire() != DistributedConfig::F32 &&
       (!config.distributed().has_allreduce() || config.distributed().allreduce() == "auto")) {
     config.mutable_distributed()->set_allreduce("direct");
   }
@@ -77,20 +76,18 @@ absl::StatusOr<AllreduceChoice> CompleteExchange(const NetConfig& net,
                            source.Where(config.distributed(), "allreduce")));
   RETURN_IF_ERROR(CheckSync(config.distributed(), source));
   // An owner adds gradients in the order of ranks, so what else a step sums is added likewise.
-  if (config.distributed().sync() == DistributedConfig::BSP &&
-      config.distributed().allreduce() != "shared") {
+  if (sync == DistributedConfig::BSP && config.distributed().allreduce() != "shared") {
     config.mutable_distributed()->set_allreduce("direct");
   }
   choice.algorithm = config.distributed().allreduce();
   // It sums metrics alone there, and sizes the server's buckets, which a resumed run must keep.
   if (!config.distributed().has_allreduce() &&
-      (config.distributed().sync() == DistributedConfig::SSP ||
-       config.distributed().sync() == DistributedConfig::ASYNC)) {
+      (sync == DistributedConfig::SSP || sync == DistributedConfig::ASYNC)) {
     choice.algorithm = "ring";
   }
   const DType sent_as = WireOf(config);
   absl::Status wire;
-  if (config.distributed().sync() == DistributedConfig::ALLREDUCE) {  // else of what is no sum
+  if (sums) {  // else of what is no sum
     choice.wire = sent_as;
     wire = CheckWire(config.distributed().allreduce(), sent_as);
   }
