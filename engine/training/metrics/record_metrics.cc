@@ -26,16 +26,15 @@ bool MakesMetric(const NetNode& node) {
 
 bool Counts(const AlarmStep& step) { return !(step.time < 0); }
 
-// Whether some step counts, and whether there is an event.
-enum class AlarmRecordKind { kEmpty, kWithEvent, kWithout };
-AlarmRecordKind KindOf(const AlarmConfig& config, const std::vector<AlarmStep>& steps) {
-  AlarmRecordKind kind = AlarmRecordKind::kEmpty;
+// Whether there is an event.  None if no step counts.
+std::optional<bool> HasEvent(const AlarmConfig& config, const std::vector<AlarmStep>& steps) {
+  std::optional<bool> event;
   for (const AlarmStep& step : steps) {
     if (!Counts(step)) continue;
-    if (IsAtMost(step.time, config.earliest())) return AlarmRecordKind::kWithEvent;
-    kind = AlarmRecordKind::kWithout;
+    if (IsAtMost(step.time, config.earliest())) return true;
+    event = false;
   }
-  return kind;
+  return event;
 }
 
 // The highest score of the steps at least `before` seconds before the event; a NaN is the highest.
@@ -132,18 +131,13 @@ AlarmCounts CountAlarms(const AlarmConfig& config,
       return Counts(step) && step.score > config.threshold();
     });
     const bool none = alarm == steps.end();
-    switch (KindOf(config, steps)) {
-      case AlarmRecordKind::kEmpty:
-        break;
-      case AlarmRecordKind::kWithout:
-        ++(none ? counts.quiet : counts.false_alarms);
-        break;
-      case AlarmRecordKind::kWithEvent:
-        ++(none                                        ? counts.missed
-           : !IsAtMost(alarm->time, config.earliest()) ? counts.early
-           : !IsAtLeast(alarm->time, config.latest())  ? counts.late
-                                                       : counts.in_time);
-    }
+    const std::optional<bool> event = HasEvent(config, steps);
+    if (!event) continue;
+    ++(!*event                                     ? (none ? counts.quiet : counts.false_alarms)
+       : none                                      ? counts.missed
+       : !IsAtMost(alarm->time, config.earliest()) ? counts.early
+       : !IsAtLeast(alarm->time, config.latest())  ? counts.late
+                                                   : counts.in_time);
   }
   return counts;
 }
@@ -152,10 +146,8 @@ std::optional<double> AlarmArea(const AlarmConfig& config, double before,
                                 std::span<const std::vector<AlarmStep>> sequences) {
   std::vector<Scored> scored;
   for (const std::vector<AlarmStep>& steps : sequences) {
-    const AlarmRecordKind kind = KindOf(config, steps);
-    if (kind == AlarmRecordKind::kEmpty) continue;
-    const bool event = kind == AlarmRecordKind::kWithEvent;
-    scored.push_back({Highest(steps, event ? before : 0), event});
+    const std::optional<bool> event = HasEvent(config, steps);
+    if (event) scored.push_back({Highest(steps, *event ? before : 0), *event});
   }
   return RocAuc(std::move(scored));
 }
