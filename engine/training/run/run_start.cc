@@ -112,7 +112,6 @@ std::string DescribeChoice(const std::string& name, const std::string& now,
   if (name == "layouts") return "other layouts of the weights";
   if (name == "rounded pages")
     return absl::StrCat(now == "none" ? "no" : "other", " pages of 16 bits");
-  if (name == "algorithms") return "another choice of algorithms";
   return absl::StrCat("another choice of ", name);
 }
 
@@ -248,7 +247,6 @@ absl::StatusOr<RunStart> FindSaved(const TrainerConfig& config, const TrainingOp
   saved.resume = CheckpointStore(options.out + "/checkpoints").PathOf(step);
   RunStart start;
   ASSIGN_OR_RETURN(start.checkpoint, FindCheckpoint(saved, communication, keeps, start));
-  start.same_process = start.continues = true;
   RETURN_IF_ERROR(TakeCheckpoint(config, saved, plan, start));
   return start;
 }

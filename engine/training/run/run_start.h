@@ -49,7 +49,6 @@ struct RunStart {
   std::string path;                   // of the file or checkpoint
   bool averages = false;              // weights are averages of those of their run
   bool resumed = false;               // from a checkpoint, even if that is no longer in memory
-  bool same_process = false;          // which this process has made
   int64_t step = 0, position = 0;     // of the checkpoint
   int64_t newest = -1;                // step of the newest checkpoint in --out
   bool continues = false;             // continues the run in --out

@@ -67,9 +67,8 @@ absl::Status RunState::Restore(Model& model, Stream& stream) {
     const Checkpoint& from = *start_.checkpoint;
     RETURN_IF_ERROR(Annotate(model.Load(stream, from.weights, &from.optimizer), start_.path));
     RETURN_IF_ERROR(Annotate(model.LoadCarried(stream, from.carried), start_.path));
-    if (!start_.same_process) {
-      Say(absl::StrFormat("resumed at step %d from %s", step_, start_.path));
-    }
+    const bool between_phases = step_ == saved_step_;
+    if (!between_phases) Say(absl::StrFormat("resumed at step %d from %s", step_, start_.path));
   } else {
     RETURN_IF_ERROR(model.Initialize(stream));
   }
