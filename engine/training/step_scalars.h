@@ -1,6 +1,7 @@
-// step_scalars.h: the scalars of a step in device memory, both its inputs and its results.
-// They are the plan's state "step" (net/plan/net_trace.h) in the net's arena, ahead of the metrics.
-// So one copy brings them up, and another takes fault, report and metrics down.
+// step_scalars.h: the scalars of a step in device memory, both its inputs and its results, and
+// norms of whole parameters.  Scalars are the plan's state "step" (net/plan/net_trace.h) in the
+// net's arena, ahead of the metrics.  So one copy brings them up, and another takes fault, report
+// and metrics down.
 #pragma once
 
 #include <array>
@@ -83,5 +84,30 @@ struct StepScalars {
 
 // Scratch for the norm of gradients of any length.  SumSquares checks it.
 inline constexpr size_t kSumSquaresScratchBytes = size_t{8} << 10;
+
+// Buckets, shards and tiles cut parameters.  So a parameter is measured in pieces that do not
+// depend on how it is cut, and whoever updates an element adds up all pieces, in one order.  Sums
+// of squares over the elements of a piece:
+struct PieceSquares {
+  using Component = double;
+  double value, change;  // of the parameter, and of what moves it
+  HOST_DEVICE PieceSquares operator+(PieceSquares other) const {
+    return {value + other.value, change + other.change};
+  }
+};
+
+// Where an optimizer finds the norms of the whole parameter of a view.  All pointers are to device
+// memory.
+struct ParameterNorms {
+  // To measure.  The view's elements are cells of rows of `columns` cells, one after another, from
+  // cell `before` on.  Each row is a piece, and `own` has the first row's squares.
+  int64_t before = 0, columns = 0;
+  PieceSquares* own = nullptr;
+  // To update: all pieces of the parameter, and a number in which their result is kept.
+  const PieceSquares* all = nullptr;
+  int64_t count = 0;
+  double* ratio = nullptr;
+  double* logged = nullptr;  // the first row's square of the gradient, for the log
+};
 
 }  // namespace gyre

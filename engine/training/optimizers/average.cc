@@ -52,20 +52,17 @@ class Average : public Optimizer {
 
   absl::Status Update(Stream& stream, const UpdateScalars* update,
                       std::span<const ParameterViews> parameters) const override {
-    if (parameters.empty()) return absl::OkStatus();
     RETURN_IF_ERROR(inner_->Update(stream, update, WithoutAverage(parameters)));
     std::vector<ParameterViews> own(parameters.begin(), parameters.end());
     for (ParameterViews& views : own) views.slots = views.slots.last(1);
-    return VisitReal(parameters[0].value.dtype, [&]<typename S>() {
+    // The average of a row that stands still moves towards it.
+    return UpdateAll(stream, update, own, /*slots=*/1, [&]<typename S>(const ParameterViews& p) {
       using T = AccumulateType<S>;
-      // The average of a row that stands still moves towards it.
-      return UpdateAll(stream, update, own, /*slots=*/1, [&](const ParameterViews& p) {
-        return AverageStep<T>{.update = update,
-                              .own = static_cast<T>(own_),
-                              .group = p.group,
-                              .value = Updated<S>(p).value,
-                              .average = p.slots[0].as<T>()};
-      });
+      return AverageStep<T>{.update = update,
+                            .own = static_cast<T>(own_),
+                            .group = p.group,
+                            .value = Updated<S>(p).value,
+                            .average = p.slots[0].as<T>()};
     });
   }
 

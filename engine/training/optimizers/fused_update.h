@@ -47,11 +47,11 @@ struct RowStep {
   }
 };
 
-// `step(parameter)` returns the functor that updates one of its elements.  Each parameter has
-// `slots` slots.
-template <typename MakeStep>
+// `step.operator()<S>(parameter)` returns the functor that updates one element of a parameter that
+// is stored as S.  Each parameter has `slots` slots.
+template <typename S, typename MakeStep>
 auto PartsOf(std::span<const ParameterViews> parameters, size_t slots, const MakeStep& step) {
-  std::vector<FusedLoop<decltype(step(parameters[0]))>> parts;
+  std::vector<FusedLoop<decltype(step.template operator()<S>(parameters[0]))>> parts;
   for (const ParameterViews& parameter : parameters) {
     const int64_t n = parameter.value.elements();
     const DType dtype = parameter.value.dtype, updated = AccumulateDType(dtype);
@@ -61,7 +61,7 @@ auto PartsOf(std::span<const ParameterViews> parameters, size_t slots, const Mak
       GYRE_CHECK(slot.elements() == n && slot.dtype == updated);
     }
     GYRE_CHECK(updated == dtype || parameter.master.elements() == n);
-    parts.push_back({n, step(parameter)});
+    parts.push_back({n, step.template operator()<S>(parameter)});
   }
   return parts;
 }
@@ -71,7 +71,10 @@ template <typename MakeStep>
 absl::Status UpdateAll(Stream& stream, const UpdateScalars* update,
                        std::span<const ParameterViews> parameters, size_t slots,
                        const MakeStep& step) {
-  return ForEachPart(stream, PartsOf(parameters, slots, step), &update->skip);
+  if (parameters.empty()) return absl::OkStatus();
+  return VisitReal(parameters[0].value.dtype, [&]<typename S>() {
+    return ForEachPart(stream, PartsOf<S>(parameters, slots, step), &update->skip);
+  });
 }
 
 // Of a table touched by rows those alone, else all elements, unless the update is skipped.
@@ -80,17 +83,21 @@ template <typename MakeStep>
 absl::Status UpdateEach(Stream& stream, const UpdateScalars* update,
                         std::span<const ParameterViews> parameters, size_t slots,
                         const MakeStep& step) {
-  const ParameterViews& first = parameters[0];
-  if (!first.rows) return UpdateAll(stream, update, parameters, slots, step);
-  const auto parts = PartsOf(parameters, slots, step);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    GYRE_CHECK(parameters[i].rows.data == first.rows.data);
-    RETURN_IF_ERROR(ForEachCell(
-        stream, first.rows.elements(), first.width,
-        RowStep<decltype(step(first))>{parts[i].f, &update->skip, first.rows.as<int32_t>(),
-                                       first.width, parameters[i].begin, parts[i].n}));
+  if (parameters.empty() || !parameters[0].rows) {
+    return UpdateAll(stream, update, parameters, slots, step);
   }
-  return absl::OkStatus();
+  const ParameterViews& first = parameters[0];
+  return VisitReal(first.value.dtype, [&]<typename S>() -> absl::Status {
+    const auto parts = PartsOf<S>(parameters, slots, step);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      GYRE_CHECK(parameters[i].rows.data == first.rows.data);
+      RETURN_IF_ERROR(ForEachCell(
+          stream, first.rows.elements(), first.width,
+          RowStep<decltype(parts[i].f)>{parts[i].f, &update->skip, first.rows.as<int32_t>(),
+                                        first.width, parameters[i].begin, parts[i].n}));
+    }
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace gyre

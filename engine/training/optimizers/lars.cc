@@ -31,13 +31,6 @@ struct LarsStep {
   }
 };
 
-struct LarsTrust {
-  double coefficient, decay;
-  HOST_DEVICE double operator()(double value, double gradient) const {
-    return coefficient * value / (gradient + decay * value);
-  }
-};
-
 class Lars : public Optimizer {
  public:
   Lars(const OptimizerConfig::Lars& config, double decay)
@@ -49,32 +42,25 @@ class Lars : public Optimizer {
 
   absl::Status Measure(Stream& stream, const UpdateScalars* update,
                        std::span<const ParameterViews> parameters) const override {
-    if (parameters.empty()) return absl::OkStatus();
-    return VisitReal(parameters[0].value.dtype, [&]<typename S>() {
-      return MeasurePieces<S>(stream, parameters, [&](const ParameterViews& p) {
-        return ScaledGradient<S>{update, p.gradient.as<S>()};
-      });
+    return MeasureChanges(stream, parameters, [&]<typename S>(const ParameterViews& p) {
+      return ScaledGradient<S>{update, p.gradient.as<S>()};
     });
   }
 
   absl::Status Update(Stream& stream, const UpdateScalars* update,
                       std::span<const ParameterViews> parameters) const override {
-    if (parameters.empty()) return absl::OkStatus();
-    RETURN_IF_ERROR(SetRatios(stream, parameters, [&](const ParameterViews& p) {
-      return LarsTrust{coefficient_, decay_ * p.decay_multiplier};
-    }));
-    return VisitReal(parameters[0].value.dtype, [&]<typename S>() {
+    RETURN_IF_ERROR(SetRatios(stream, parameters, coefficient_, decay_));
+    const auto step = [&]<typename S>(const ParameterViews& p) {
       using T = AccumulateType<S>;
-      return UpdateAll(stream, update, parameters, /*slots=*/1, [&](const ParameterViews& p) {
-        return LarsStep<S>{.gradient = {update, p.gradient.as<S>()},
-                           .rate_multiplier = p.learning_rate_multiplier,
-                           .decay = static_cast<T>(decay_ * p.decay_multiplier),
-                           .momentum = static_cast<T>(momentum_),
-                           .ratio = p.norms.ratio,
-                           .parameter = Updated<S>(p),
-                           .velocity = p.slots[0].as<T>()};
-      });
-    });
+      return LarsStep<S>{.gradient = {update, p.gradient.as<S>()},
+                         .rate_multiplier = p.learning_rate_multiplier,
+                         .decay = static_cast<T>(decay_ * p.decay_multiplier),
+                         .momentum = static_cast<T>(momentum_),
+                         .ratio = p.norms.ratio,
+                         .parameter = Updated<S>(p),
+                         .velocity = p.slots[0].as<T>()};
+    };
+    return UpdateAll(stream, update, parameters, /*slots=*/1, step);
   }
 
  private:

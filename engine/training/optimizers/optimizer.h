@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/training/parameter_norms.h"
 #include "engine/training/step_scalars.h"
 #include "models/schema/trainer.pb.h"
 

@@ -55,28 +55,27 @@ class Sgd : public Optimizer {
 
   absl::Status Update(Stream& stream, const UpdateScalars* update,
                       std::span<const ParameterViews> parameters) const override {
-    if (parameters.empty()) return absl::OkStatus();
-    return VisitReal(parameters[0].value.dtype, [&]<typename S>() {
-      using T = AccumulateType<S>;
-      const auto decay = [&](const ParameterViews& p) {
-        return static_cast<T>(weight_decay_ * p.decay_multiplier);
+    if (momentum_ == 0) {
+      const auto step = [&]<typename S>(const ParameterViews& p) {
+        return PlainStep<S>{update, p.learning_rate_multiplier, DecayOf<S>(p), Updated<S>(p)};
       };
-      if (momentum_ == 0) {
-        return UpdateEach(stream, update, parameters, /*slots=*/0, [&](const ParameterViews& p) {
-          return PlainStep<S>{update, p.learning_rate_multiplier, decay(p), Updated<S>(p)};
-        });
-      }
+      return UpdateEach(stream, update, parameters, /*slots=*/0, step);
+    }
+    const auto step = [&]<typename S, typename T = AccumulateType<S>>(const ParameterViews& p) {
       const T momentum = static_cast<T>(momentum_);
-      return UpdateEach(stream, update, parameters, /*slots=*/1, [&](const ParameterViews& p) {
-        return MomentumStep<S>{
-            update,        p.learning_rate_multiplier, decay(p),
-            momentum,      nesterov_ ? T{1} : T{0},    nesterov_ ? momentum : T{1},
-            Updated<S>(p), p.slots[0].as<T>()};
-      });
-    });
+      return MomentumStep<S>{update,        p.learning_rate_multiplier, DecayOf<S>(p),
+                             momentum,      nesterov_ ? T{1} : T{0},    nesterov_ ? momentum : T{1},
+                             Updated<S>(p), p.slots[0].as<T>()};
+    };
+    return UpdateEach(stream, update, parameters, /*slots=*/1, step);
   }
 
  private:
+  template <typename S>
+  AccumulateType<S> DecayOf(const ParameterViews& p) const {
+    return static_cast<AccumulateType<S>>(weight_decay_ * p.decay_multiplier);
+  }
+
   const double momentum_;
   const bool nesterov_;
   const double weight_decay_;

@@ -1,5 +1,5 @@
-// trust_ratio.h: the steps of optimizers that scale a parameter's change by the ratio of its norm
-// to the change's.  For optimizers alone.
+// trust_ratio.h: measures whole parameters in pieces, and scales a parameter's change by the ratio
+// of its norm to the change's.  For optimizers alone.
 #pragma once
 
 #include <cmath>
@@ -9,76 +9,84 @@
 
 namespace gyre {
 
-// The row's sum of the squares of value[i] and change(i) of the view's elements i, of which there
-// are `count`.  Cells before and after them count as 0, so that all cuts add in one order.
+// The row's sum of squares(i) of the view's elements i, of which there are `count`.  Cells before
+// and after them count as 0, so that all cuts add in one order.
+template <typename V, typename Squares>
+struct SumOfPieces : SumReduction<V> {
+  Squares squares;
+  int64_t before, columns, count;
+  V* pieces;
+  HOST_DEVICE V Load(int64_t row, int64_t column) const {
+    const int64_t i = row * columns + column - before;
+    return i < 0 || i >= count ? V{} : squares(i);
+  }
+  HOST_DEVICE void Store(int64_t row, V sum) const { pieces[row] = sum; }
+};
+
+// Sets the view's pieces.  Enqueues.
+template <typename V, typename Squares>
+absl::Status SumPieces(Stream& stream, const ParameterViews& view, const Squares& squares,
+                       V* pieces) {
+  const int64_t before = view.norms.before, columns = view.norms.columns;
+  const int64_t count = view.gradient.elements();
+  if (count == 0) return absl::OkStatus();
+  return ForEachRow(stream, CeilDiv(before + count, columns), columns,
+                    SumOfPieces<V, Squares>{{}, squares, before, columns, count, pieces});
+}
+
 template <typename T, typename Change>
-struct SquaresOfPieces {
-  using Value = PieceSquares;
+struct SquaresOfChange {
   const T* value;
   Change change;
-  int64_t before, columns, count;
-  PieceSquares* pieces;
-  HOST_DEVICE PieceSquares Identity() const { return {0, 0}; }
-  HOST_DEVICE PieceSquares Combine(PieceSquares a, PieceSquares b) const {
-    return {a.value + b.value, a.change + b.change};
-  }
-  HOST_DEVICE PieceSquares Load(int64_t row, int64_t column) const {
-    const int64_t i = row * columns + column - before;
-    if (i < 0 || i >= count) return {0, 0};
+  HOST_DEVICE PieceSquares operator()(int64_t i) const {
     const double v = value[i], c = change(i);
     return {v * v, c * c};
   }
-  HOST_DEVICE void Store(int64_t row, PieceSquares squares) const { pieces[row] = squares; }
 };
 
-// Measures the pieces of each parameter.  `change(parameter)` returns the functor that computes the
-// change of one of its elements.  Enqueues.
-template <typename S, typename MakeChange>
-absl::Status MeasurePieces(Stream& stream, std::span<const ParameterViews> parameters,
-                           const MakeChange& change) {
-  using T = AccumulateType<S>;
+// Measures each parameter.  `change.operator()<S>(parameter)` returns the functor that computes the
+// change of an element of a parameter that is stored as S.  Enqueues.
+template <typename MakeChange>
+absl::Status MeasureChanges(Stream& stream, std::span<const ParameterViews> parameters,
+                            const MakeChange& change) {
   for (const ParameterViews& p : parameters) {
-    const ParameterNorms& norms = p.norms;
-    const int64_t count = p.value.elements();
-    if (count == 0) continue;
-    RETURN_IF_ERROR(ForEachRow(
-        stream, CeilDiv(norms.before + count, norms.columns), norms.columns,
-        SquaresOfPieces<T, decltype(change(p))>{Updated<S>(p).value, change(p), norms.before,
-                                                norms.columns, count, norms.own}));
+    RETURN_IF_ERROR(VisitReal(p.value.dtype, [&]<typename S>() {
+      const auto change_of = change.template operator()<S>(p);
+      using Squares = SquaresOfChange<AccumulateType<S>, std::decay_t<decltype(change_of)>>;
+      return SumPieces(stream, p, Squares{Updated<S>(p).value, change_of}, p.norms.own);
+    }));
   }
   return absl::OkStatus();
 }
 
-// A parameter's ratio by the squares of its pieces.  trust(value norm, change norm) returns it
-// where neither is 0.  Otherwise, and where the parameter does not decay, it is 1: biases and the
-// scales of norms move as without a ratio.
-template <typename Trust>
+// A parameter's ratio by the squares of its pieces, with w and c as norms of value and change:
+//   coefficient * w / (c + decay * w), or 1 if one is 0, or the parameter does not decay.
+// So biases and the scales of norms move as without a ratio.
 struct RatioOfPieces {
-  Trust trust;
+  double coefficient, decay;
   const PieceSquares* pieces;
   int64_t count;
   bool decays;
   double* ratio;
   HOST_DEVICE void operator()(int64_t) const {
     PieceSquares sum = {0, 0};
-    for (int64_t i = 0; i < count; ++i) {
-      sum.value += pieces[i].value;
-      sum.change += pieces[i].change;
-    }
+    for (int64_t i = 0; i < count; ++i) sum = sum + pieces[i];
+    const double value = std::sqrt(sum.value), change = std::sqrt(sum.change);
     *ratio = decays && sum.value > 0 && sum.change > 0
-                 ? trust(std::sqrt(sum.value), std::sqrt(sum.change))
+                 ? coefficient * value / (change + decay * value)
                  : 1;
   }
 };
 
-// Sets each parameter's ratio.  Enqueues.
-template <typename MakeTrust>
-absl::Status SetRatios(Stream& stream, std::span<const ParameterViews> parameters,
-                       const MakeTrust& trust) {
-  std::vector<FusedLoop<RatioOfPieces<decltype(trust(parameters[0]))>>> ratios;
+// Sets each parameter's ratio.  The decay is what the measured changes leave out.  Enqueues.
+inline absl::Status SetRatios(Stream& stream, std::span<const ParameterViews> parameters,
+                              double coefficient, double decay) {
+  std::vector<FusedLoop<RatioOfPieces>> ratios;
   for (const ParameterViews& p : parameters) {
-    ratios.push_back(
-        {1, {trust(p), p.norms.all, p.norms.count, p.decay_multiplier != 0, p.norms.ratio}});
+    const double own_decay = decay * p.decay_multiplier;
+    ratios.push_back({1,
+                      {coefficient, own_decay, p.norms.all, p.norms.count, p.decay_multiplier != 0,
+                       p.norms.ratio}});
   }
   return ForEachPart(stream, std::move(ratios));
 }

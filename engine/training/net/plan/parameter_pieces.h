@@ -1,13 +1,13 @@
 // parameter_pieces.h: the pieces in which whole parameters are measured
-// (engine/training/parameter_norms.h).  They follow from the number of workers alone, so that every
+// (ParameterNorms).  They follow from the number of workers alone, so that every
 // way to cut an update has the same bits: a shard, an owner's part and a tile hold whole pieces.
 #pragma once
 
 #include <vector>
 
 #include "engine/training/net/plan/gradient_order.h"
-#include "engine/training/parameter_norms.h"
 #include "engine/training/run_shape.h"
+#include "engine/training/step_scalars.h"
 
 namespace gyre {
 
