@@ -24,7 +24,7 @@ size_t ModelPlan::allreduce_bytes() const {
   if (train == nullptr || options.device_allreduce.empty()) return 0;
   size_t longest = 0;
   for (size_t b = 0; b < train->order.buckets.size(); ++b) {
-    const TouchedTable* const table = TableOf(*train, static_cast<int>(b));
+    const TouchedTable* const table = TableOf(*train, b);
     if (table != nullptr && table->sent_by_rows) continue;
     longest = std::max(longest, static_cast<size_t>(train->order.buckets[b].elements) *
                                     SizeOf(train->order.buckets[b].dtype));

@@ -6,7 +6,6 @@
 
 #include "engine/training/feed/data_feed.h"
 #include "engine/training/model/model.h"
-#include "engine/training/net/plan/optimizer_slots.h"
 #include "models/schema/parse.h"
 #include "tests/test_device.h"
 
@@ -165,7 +164,7 @@ TEST(UpdateTiles, TablesStayWhole) {
   ASSERT_FALSE(plan.train->tables.empty());
   const std::vector<std::vector<int>> updates = UpdateSteps(plan);
   for (size_t b = 0; b < plan.train->order.buckets.size(); ++b) {
-    if (TableOf(*plan.train, static_cast<int>(b)) == nullptr) continue;
+    if (TableOf(*plan.train, b) == nullptr) continue;
     EXPECT_EQ(plan.train->slots.tiles(b), 1);
     for (const int step : updates[b]) {
       EXPECT_EQ(plan.train->trace.trace.steps[step].host_bytes, 0u);

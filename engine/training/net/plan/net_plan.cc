@@ -19,7 +19,49 @@ std::vector<TraceState> HomesOf(const NetSpec& net) {
   return homes;
 }
 
-double BytesOfBucket(const NetPlan& plan, int bucket, const BytesOfSum& sum) {
+constexpr int kMostTiles = 32;
+
+// Cuts updates into tiles, so that layers alone set the least device memory.  A bucket has the
+// fewest tiles, up to kMostTiles, for which an update touches no more than the largest other step.
+// It has kMostTiles if its gradient and parameters alone exceed that.  A table's bucket is not cut,
+// as its update visits all rows.  A tile is of whole pieces of parameters.  Precondition: the trace
+// is of a training net of one rank, with uncut updates.
+void CutUpdates(NetPlan& plan) {
+  const GradientOrder& order = plan.order;
+  OptimizerSlots& slots = plan.slots;
+  AccessTrace others = plan.trace.trace;
+  for (size_t step = 0; step < others.steps.size(); ++step) {
+    const InstructionKind kind = plan.trace.program[step].kind;
+    const bool of_tile = kind == InstructionKind::kMeasureGradient ||
+                         kind == InstructionKind::kMeasureChange ||
+                         kind == InstructionKind::kUpdate;
+    if (of_tile) others.steps[step].touches.clear();
+  }
+  const size_t largest = FindLargestStep(others).bytes;
+  for (TraceStep& step : others.steps) step.touches.clear();
+  const size_t always = FindLargestStep(others).bytes;
+  for (size_t b = 0; b < slots.buckets.size(); ++b) {
+    OptimizerSlots::SlotBucket& bucket = slots.buckets[b];
+    if (TableOf(plan, b) || slots.arrays(b) == 0 || bucket.elements == 0) continue;
+    size_t bytes = RoundUp(order.buckets[b].bytes, kPlanAlignment);
+    for (int g = order.buckets[b].first; g < order.buckets[b].last; ++g) {
+      const auto count = static_cast<size_t>(order.gradients[g].count);
+      bytes += RoundUp(count * SizeOf(bucket.dtype), kPlanAlignment);
+    }
+    const size_t room = largest - std::min(largest, always + bytes);
+    const size_t of_array = room / static_cast<size_t>(slots.arrays(b)) / kPlanAlignment;
+    const size_t least = CeilDiv(slots.bytes(b), kMostTiles * kPlanAlignment);
+    size_t pages = std::max(of_array, least);
+    if (plan.spec.shape.measures()) {
+      const auto piece = static_cast<size_t>(PieceElements(plan.spec.shape, bucket.dtype));
+      pages = RoundUp(pages, CeilDiv(piece * SizeOf(slots.dtype(b)), kPlanAlignment));
+    }
+    bucket.tile_elements = std::min(
+        bucket.elements, static_cast<int64_t>(pages * kPlanAlignment / SizeOf(slots.dtype(b))));
+  }
+}
+
+double BytesOfBucket(const NetPlan& plan, size_t bucket, const BytesOfSum& sum) {
   const TouchedTable* const table = TableOf(plan, bucket);
   const double whole = sum(plan.order.buckets[bucket].bytes, plan.order.buckets[bucket].dtype);
   if (table == nullptr) return whole;
@@ -80,7 +122,7 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const ModelOpti
   plan.trace = TraceNet(plan, parameters);
   if (options.train && own_slots && options.pages.planner != PlannerKind::kNone &&
       options.shape.ranks == 1) {
-    CutUpdates(plan.trace, plan);
+    CutUpdates(plan);
     plan.trace = TraceNet(plan, parameters);
   }
   ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
@@ -99,8 +141,7 @@ absl::StatusOr<NetPlan> PagedPlan(const NetPlan& plan, const ParameterSet& param
 std::vector<int64_t> CanBeSent(const NetPlan& plan) {
   std::vector<int64_t> elements;
   for (const PlannedBucket& bucket : plan.order.buckets) {
-    const auto b = static_cast<int>(elements.size());
-    const bool exchanges_rows = !plan.spec.shape.server && TableOf(plan, b);
+    const bool exchanges_rows = !plan.spec.shape.server && TableOf(plan, elements.size());
     elements.push_back(exchanges_rows ? 0 : bucket.elements);
   }
   return elements;
@@ -141,12 +182,6 @@ std::vector<TableSpec> ServerTables(const NetPlan& plan) {
   return tables;
 }
 
-const TouchedTable* TableOf(const NetPlan& plan, int bucket) {
-  const GradientOrder& order = plan.order;
-  if (!order.buckets[bucket].trains()) return nullptr;
-  return TableOf(plan.tables, order.gradients[order.buckets[bucket].first].parameter);
-}
-
 size_t RowBytes(const NetPlan& plan) {
   size_t bytes = 0;
   for (size_t t = 0; plan.spec.shape.ranks > 1 && t < plan.tables.size(); ++t) {
@@ -162,7 +197,7 @@ double BytesSent(const NetPlan& plan, const BytesOfSum& sum) {
   if (plan.spec.shape.server) return BytesOfServer(plan);
   double sent = 0;
   for (size_t b = 0; b < plan.order.buckets.size(); ++b) {
-    sent += BytesOfBucket(plan, static_cast<int>(b), sum);
+    sent += BytesOfBucket(plan, b, sum);
   }
   return sent;
 }

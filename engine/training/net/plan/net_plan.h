@@ -81,9 +81,6 @@ ElementRange UpdatedShard(const NetPlan& plan, int bucket);
 // A parameter server's tables, one for each bucket.
 std::vector<TableSpec> ServerTables(const NetPlan& plan);
 
-// The table whose gradient is the bucket, or null.
-const TouchedTable* TableOf(const NetPlan& plan, int bucket);
-
 // Bytes of pinned host memory in which ranks exchange tables' rows.
 size_t RowBytes(const NetPlan& plan);
 

@@ -125,6 +125,14 @@ class IterationStates {
 
 }  // namespace
 
+const TouchedTable* TableOf(const TraceInput& input, size_t bucket) {
+  const GradientOrder& order = input.order;
+  if (!order.buckets[bucket].trains()) return nullptr;
+  const int parameter = order.gradients[order.buckets[bucket].first].parameter;
+  const auto found = std::ranges::find(input.tables, parameter, &TouchedTable::parameter);
+  return found == input.tables.end() ? nullptr : &*found;
+}
+
 NetTrace TraceNet(const TraceInput& input, const ParameterSet& parameters) {
   NetTrace trace;
   AddLastingStates(input, parameters, trace);

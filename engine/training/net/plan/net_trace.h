@@ -1,18 +1,103 @@
-// net_trace.h: the access trace of one iteration of a net, and the state of each tensor in it.  A
-// pure function, from which the memory plan and the binding of tensors start.
+// net_trace.h: what one iteration of a net does, step by step, and the states that it touches.  A
+// pure function, from which the memory plan and the binding of tensors start.  The trace says what
+// each step touches, and the program what it does: NetTrace::program[i] is trace.steps[i].  The
+// planner alone knows modes, such as a sharded optimizer: it emits other instructions.  One loop
+// executes them (Net::Run).
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/math.h"
 #include "engine/training/net/infer/net_spec.h"
 #include "engine/training/net/plan/gradient_order.h"
-#include "engine/training/net/plan/instruction.h"
-#include "engine/training/net/plan/optimizer_slots.h"
 #include "engine/training/net/plan/parameter_pieces.h"
 #include "memory/trace/access_trace.h"
 
 namespace gyre {
+
+enum class InstructionKind : uint8_t {
+  // Of the net.  `of` is a node, and `piece` a slice of it.
+  kForward,
+  kForwardAgain,  // its outputs, for backward
+  kBackward,
+  kCarry,       // of: index into NetSpec::carried.  Its rows go on to the next batch.
+  kSumTerms,    // of: NetTrace::gradient_sums' index
+  kSeedLosses,  // the gradients of losses
+
+  // Of a step.  `of` is a bucket, where one is told.
+  kUpload,           // the step's scalars and its batch come to the device
+  kAwait,            // blocks until the values that the next layer reads have come
+  kMeasure,          // the sum of squares of its gradients
+  kScale,            // clips its gradients, or marks them as not to be used, before they are sent
+  kBegin,            // its exchange begins: a sum over ranks, or sending it to a server's owners
+  kPoll,             // applies what has come of all exchanges
+  kFinish,           // blocks until its sum, or this rank's shard of it, has come
+  kMeasureGradient,  // the pieces that a tile has of whole gradients' norms, for the log
+  kMeasureChange,    // the pieces that a tile has of whole parameters' norms
+  kUpdate,           // piece: a tile
+  kGather,           // this rank's shard of new values begins to go to all ranks
+  kReceive,          // blocks until all ranks' new values of it have come, and takes them
+  kTakeValues,       // copies values that have come to the parameters
+  kAddNorms,    // tells all ranks the sums of squares of all shards
+  kAddChanges,  // tells all ranks the pieces of all shards
+  kUploadNorms,
+  kGate,   // decides whether to clip or skip
+  kClock,  // ends a server's step; its owners update as the gate says, where there is one
+  kReport,
+};
+
+struct Instruction {
+  InstructionKind kind;
+  int of = -1;
+  int piece = 0;
+};
+
+inline bool IsOfNet(InstructionKind kind) { return kind <= InstructionKind::kSeedLosses; }
+
+// A flat array for each bucket and kind, such as momentum, over the range that this rank updates.
+// Arrays are of AccumulateDType.  A bucket of 16 bits also has an array of masters.
+struct OptimizerSlots {
+  struct SlotBucket {
+    int64_t elements = 0;
+    DType dtype = DType::kF32;  // the bucket's
+    // Of a tile, a state that is updated in a step of its own.  The last may be smaller.  A tile is
+    // whole pages, so arrays that do not page are contiguous.
+    int64_t tile_elements = elements;
+  };
+  std::vector<std::string> names = {};  // of the kinds
+  std::vector<SlotBucket> buckets = {};
+
+  DType dtype(size_t bucket) const { return AccumulateDType(buckets[bucket].dtype); }
+  bool has_master(size_t bucket) const { return dtype(bucket) != buckets[bucket].dtype; }
+  int kinds() const { return static_cast<int>(names.size()); }
+  int arrays(size_t bucket) const { return kinds() + (has_master(bucket) ? 1 : 0); }
+  size_t bytes(size_t bucket) const {  // of one kind
+    return static_cast<size_t>(buckets[bucket].elements) * SizeOf(dtype(bucket));
+  }
+  int tiles(size_t bucket) const {
+    const auto& [elements, dtype, of_tile] = buckets[bucket];
+    return elements == 0 ? 1 : static_cast<int>(CeilDiv(elements, of_tile));
+  }
+  ElementRange tile(size_t bucket, int index) const {
+    const auto& [elements, dtype, of_tile] = buckets[bucket];
+    const int64_t begin = index * of_tile;
+    return {begin, std::min(elements, begin + of_tile)};
+  }
+  // For people, after the bucket's name.
+  std::string tile_name(size_t bucket, int index) const {
+    return tiles(bucket) == 1 ? "" : absl::StrCat(", part ", index + 1, "/", tiles(bucket));
+  }
+  // Bytes that an update of `count` elements reads and writes.  It reads gradients, and values that
+  // have no master.  It writes values, and reads and writes the arrays.
+  size_t update_bytes(size_t bucket, int64_t count) const {
+    const size_t values = (has_master(bucket) ? 2 : 3) * SizeOf(buckets[bucket].dtype);
+    const size_t own = 2 * static_cast<size_t>(arrays(bucket)) * SizeOf(dtype(bucket));
+    return static_cast<size_t>(count) * (values + own);
+  }
+};
 
 // States of a TouchedTable, in use from its layer's backward to its update.
 //   kept    indices of a step's batches, I32
@@ -117,6 +202,9 @@ struct TraceInput {
   bool sends(size_t bucket) const { return !sent.empty() && sent[bucket] > 0; }
 };
 
+// The table whose gradient is the bucket, or null.
+const TouchedTable* TableOf(const TraceInput& input, size_t bucket);
+
 // The states that nets of a run share come first.  They depend only on `parameters`, `slots`,
 // `homes` and the run's shape, so all nets agree on their offsets.
 NetTrace TraceNet(const TraceInput& input, const ParameterSet& parameters);
@@ -128,13 +216,5 @@ void AddLastingStates(const TraceInput& input, const ParameterSet& parameters, N
 void AddGradients(const TraceInput& input, const ParameterSet& parameters, NetTrace& trace);
 // Its end.  Adds the steps, and what they do, to a trace that has all states.
 void AddProgram(const TraceInput& input, NetTrace& trace);
-
-// Cuts updates into tiles, so that layers alone set the least device memory.  A bucket has the
-// fewest tiles, up to kMostTiles, for which an update touches no more than the largest other step.
-// It has kMostTiles if its gradient and parameters alone exceed that.  A table's bucket is not cut,
-// as its update visits all rows.  A tile is of whole pieces of parameters.  Precondition: the trace
-// is of a training net of one rank, with uncut updates.
-inline constexpr int kMostTiles = 32;
-void CutUpdates(const NetTrace& trace, TraceInput& input);
 
 }  // namespace gyre

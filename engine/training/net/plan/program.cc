@@ -341,9 +341,7 @@ class Program {
 
   // Whether the bucket's update depends on nothing that only the device knows.
   bool CanBeOnHost(size_t b) const {
-    const int first = order_.gradients[order_.buckets[b].first].parameter;
-    return UpdatesAtOnce(net_.shape) && !net_.shape.measures() &&
-           TableOf(in_.tables, first) == nullptr;
+    return UpdatesAtOnce(net_.shape) && !net_.shape.measures() && TableOf(in_, b) == nullptr;
   }
 
   void AddUpdate(size_t b) {
