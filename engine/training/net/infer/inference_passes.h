@@ -2,7 +2,6 @@
 #pragma once
 
 #include <limits>
-#include <memory>
 #include <vector>
 
 #include "engine/training/net/infer/net_spec.h"
@@ -23,10 +22,6 @@ struct OutputActivation {
 // elements, and the unpooled ones need not be stored for backward.  Returns by node the activation
 // of its only reader, which it may apply to its output.
 std::vector<OutputActivation> FuseActivations(NetGraph& graph);
-
-// The net's own layer that changes the precision of a value and of its gradient.  It takes one
-// input of a real type.  Each element is rounded once.
-std::unique_ptr<Layer> NewConversion(DType to);
 
 // Finds each state's parameter, which layers share by name, and nets by layer.  Fills
 // node.parameters.  With `makes_them`, missing parameters are added to `parameters`.

@@ -10,13 +10,50 @@
 #include "engine/runtime/check.h"
 #include "engine/runtime/random.h"
 #include "engine/training/net/infer/inference_passes.h"
+#include "engine/training/net/infer/net_kernels.h"
 #include "layers/factory.h"
+#include "layers/interface/infer.h"
+#include "layers/interface/onnx.h"
 
 namespace gyre {
 namespace {
 
 // Below each trainable_from.
 constexpr int64_t kNeverTrains = -1;
+
+// The net's own layer that changes the precision of a value and of its gradient.  It takes one
+// input of a real type.  Each element is rounded once.
+class ConversionLayer : public Layer {
+ public:
+  explicit ConversionLayer(DType to) : to_(to) {}
+
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
+    LayerSpec spec;
+    spec.states = {
+        MakeState("input", StateKind::kInput, input.inputs[0], input.dtypes[0], kRead, kNone),
+        MakeState("output", StateKind::kOutput, input.inputs[0], to_, kWrite, kNone)};
+    spec.states[1].batch_axis = input.batch_axes[0];
+    spec.cheap = true;
+    return spec;
+  }
+
+  absl::Status Forward(const LayerContext& context) const override {
+    return Convert(context.stream, context.states[0], context.states[1]);
+  }
+
+  absl::Status Backward(const LayerContext& context) const override {
+    return Convert(context.stream, context.gradients[1], context.gradients[0]);
+  }
+
+  // A model in ONNX is of F32 alone.
+  absl::Status ToOnnx(OnnxWriter& onnx) const override {
+    onnx.Pass();
+    return absl::OkStatus();
+  }
+
+ private:
+  const DType to_;
+};
 
 class Inference {
  public:
@@ -168,7 +205,7 @@ class Inference {
     config->set_name(absl::StrCat(from.name, " as ", std::string(DTypeName(dtype))));
     NetNode node;
     node.config = config.get();
-    node.layer = NewConversion(dtype);
+    node.layer = std::make_unique<ConversionLayer>(dtype);
     net_.conversions.push_back(std::move(config));
     node.inputs = {value};
     const bool needs_gradient = options_.train && from.needs_gradient;
@@ -242,10 +279,8 @@ class Inference {
                                          state.name, state.shape.ToString())));
     }
     const bool makes_parameters = options_.same_parameters_as == nullptr;
-    if (absl::Status bound = BindParameters(makes_parameters, node, parameters_); !bound.ok()) {
-      return AtLayer(config_, *node.config, bound);
-    }
-
+    RETURN_IF_ERROR(
+        AtLayer(config_, *node.config, BindParameters(makes_parameters, node, parameters_)));
     AddOutputs(node, std::ranges::any_of(node.inputs, [&](int input) {
                  return options_.train && net_.values[input].needs_gradient;
                }));
