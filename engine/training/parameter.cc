@@ -55,23 +55,21 @@ void SetByte(const Tensor& from, size_t byte, const Tensor& to) {
   });
 }
 
-// Canonical <-> opaque storage, of FileDType.  A layer moves elements of the parameter's own type:
-// of one of 16 bits the bytes of an F32, one after another, each a number that 16 bits hold.
-absl::Status Move(const Parameter& parameter, const Tensor& canonical, const Tensor& storage,
-                  bool pack) {
-  const auto move = [&](const Tensor& plain, const Tensor& opaque) {
-    return pack ? parameter.owner->Pack(parameter.state, plain, opaque)
-                : parameter.owner->Unpack(parameter.state, opaque, plain);
-  };
+// Canonical <-> opaque storage, of FileDType, by the owner's Pack or Unpack.  A layer moves
+// elements of the parameter's own type: of one of 16 bits the bytes of an F32, one after another,
+// each a number that 16 bits hold.
+absl::Status Move(const Parameter& parameter, decltype(&Layer::Pack) move, const Tensor& from,
+                  const Tensor& to) {
+  const Layer& owner = *parameter.owner;
   const DType dtype = parameter.spec.dtype;
-  if (FileDType(parameter) == dtype) return move(canonical, storage);
+  if (FileDType(parameter) == dtype) return (owner.*move)(parameter.state, from, to);
   HostTensors narrow;
-  const Tensor narrow_canonical = narrow.Add("", canonical.shape, dtype);
-  const Tensor narrow_storage = narrow.Add("", storage.shape, dtype);
+  const Tensor narrow_from = narrow.Add("", from.shape, dtype);
+  const Tensor narrow_to = narrow.Add("", to.shape, dtype);
   for (size_t byte = 0; byte < sizeof(float); ++byte) {
-    TakeByte(pack ? canonical : storage, byte, pack ? narrow_canonical : narrow_storage);
-    RETURN_IF_ERROR(move(narrow_canonical, narrow_storage));
-    SetByte(pack ? narrow_storage : narrow_canonical, byte, pack ? storage : canonical);
+    TakeByte(from, byte, narrow_from);
+    RETURN_IF_ERROR((owner.*move)(parameter.state, narrow_from, narrow_to));
+    SetByte(narrow_to, byte, to);
   }
   return absl::OkStatus();
 }
@@ -133,7 +131,7 @@ absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* st
   const Tensor canonical = memory.Add("", shape, FileDType(parameter));
   set(canonical);
   const std::span<std::byte> opaque(static_cast<std::byte*>(storage), MasterBytes(parameter));
-  return Move(parameter, canonical, StorageTensor(parameter, opaque), /*pack=*/true);
+  return Move(parameter, &Layer::Pack, canonical, StorageTensor(parameter, opaque));
 }
 
 absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> storage,
@@ -144,7 +142,7 @@ absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> st
     return absl::OkStatus();
   }
   const Tensor canonical = to.Add(name, parameter.spec.canonical, FileDType(parameter));
-  return Move(parameter, canonical, StorageTensor(parameter, storage), /*pack=*/false);
+  return Move(parameter, &Layer::Unpack, StorageTensor(parameter, storage), canonical);
 }
 
 absl::Status UnpackValue(const Parameter& parameter, std::span<std::byte> storage,
@@ -224,7 +222,7 @@ absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
     std::memcpy(storage.data(), canonical.data, storage.size());
     return storage;
   }
-  RETURN_IF_ERROR(Move(parameter, canonical, StorageTensor(parameter, storage), /*pack=*/true));
+  RETURN_IF_ERROR(Move(parameter, &Layer::Pack, canonical, StorageTensor(parameter, storage)));
   return storage;
 }
 

@@ -14,6 +14,9 @@ namespace gyre {
 // The most different values above 0 in a net.
 inline constexpr int kMostTrainableFrom = 15;
 
+// All parameters' texts in a net or a layer.
+std::vector<const ParameterConfig*> ParametersIn(const google::protobuf::Message& message);
+
 // Errors: InvalidArgument, with its position, for a value below 0, one too many, or one above 0 of
 // a parameter whose learning_rate_multiplier is 0.
 absl::Status CheckTrainableFrom(const NetConfig& net, const SourceMap& source);

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "google/protobuf/descriptor.h"
+#include "engine/training/trainable_from.h"
 #include "models/schema/graph.h"
 
 namespace gyre {
@@ -24,28 +24,17 @@ bool HasBias(const LayerConfig& layer) {
 }
 
 // The names that a layer gives to its parameters.
-void AddNames(const google::protobuf::Message& message, std::set<std::string>& names) {
-  if (message.GetDescriptor() == ParameterConfig::descriptor()) {
-    const auto& parameter = static_cast<const ParameterConfig&>(message);
-    if (parameter.has_name()) names.insert(parameter.name());
-    return;
+std::set<std::string> NamesIn(const LayerConfig& layer) {
+  std::set<std::string> names;
+  for (const ParameterConfig* const parameter : ParametersIn(layer)) {
+    if (parameter->has_name()) names.insert(parameter->name());
   }
-  const google::protobuf::Reflection& reflection = *message.GetReflection();
-  std::vector<const google::protobuf::FieldDescriptor*> fields;
-  reflection.ListFields(message, &fields);
-  for (const google::protobuf::FieldDescriptor* field : fields) {
-    if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE &&
-        !field->is_repeated()) {
-      AddNames(reflection.GetMessage(message, field), names);
-    }
-  }
+  return names;
 }
 
 // Whether it names one of its parameters, or another layer one by what this layer's are called.
 bool SharesParameters(const LayerConfig& layer, const std::set<std::string>& names) {
-  std::set<std::string> own;
-  AddNames(layer, own);
-  return !own.empty() || std::ranges::any_of(names, [&](const std::string& name) {
+  return !NamesIn(layer).empty() || std::ranges::any_of(names, [&](const std::string& name) {
     return absl::StartsWith(name, layer.name() + ".");
   });
 }
@@ -53,7 +42,7 @@ bool SharesParameters(const LayerConfig& layer, const std::set<std::string>& nam
 // By node: the layer that a batch_norm becomes part of; null if it stays.
 std::vector<const LayerConfig*> LayersAhead(const NetGraph& graph) {
   std::set<std::string> names;
-  for (const Node& node : graph.nodes) AddNames(*node.config, names);
+  for (const Node& node : graph.nodes) names.merge(NamesIn(*node.config));
   std::vector<int> uses(graph.nodes.size());
   for (const Node& node : graph.nodes) {
     for (const Source& source : node.inputs) {
