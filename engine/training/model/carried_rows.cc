@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/training/model/model_plan.h"
 
 namespace gyre {
 namespace {
@@ -82,8 +83,11 @@ std::string NameInFile(const Net::Carried& carried) {
                          carried.first + carried.rows.shape[carried.batch_axis]);
 }
 
-absl::Status CheckRows(const TensorFiles& files, const Net::Carried& carried) {
-  return SlicesOf(files, carried).status();
+absl::Status CheckCarried(const ModelPlan& plan, const TensorFiles& carried) {
+  for (const Net::Carried& rows : Net::CarriedBy(*plan.train)) {
+    RETURN_IF_ERROR(SlicesOf(carried, rows).status());
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::byte>> ReadRows(const TensorFiles& files,

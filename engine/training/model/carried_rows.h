@@ -14,9 +14,6 @@ namespace gyre {
 // "lstm.hidden_l0[6:12]".
 std::string NameInFile(const Net::Carried& carried);
 
-// Whether ReadRows would succeed, by the files' headers alone.
-absl::Status CheckRows(const TensorFiles& files, const Net::Carried& carried);
-
 // The bytes of these rows.  Errors: NotFound if the files lack the state, InvalidArgument for
 // another shape, type or number of rows, DataLoss for missing or repeated rows.
 absl::StatusOr<std::vector<std::byte>> ReadRows(const TensorFiles& files,

@@ -133,7 +133,8 @@ std::vector<PrecisionBytes> BytesInEachPrecision(const Parsed<NetConfig>& net,
 // CheckStored and CheckReadable, and Internal for a non-finite weight.
 absl::Status CheckLoad(const ModelPlan& plan, const TensorFile& weights,
                        const TensorFiles* optimizer, int64_t step = 0);
-// Whether Model::LoadCarried would succeed.  Errors: those of ReadRows.
+// Whether Model::LoadCarried would succeed, by the files' headers alone.  Errors: those of
+// ReadRows.
 absl::Status CheckCarried(const ModelPlan& plan, const TensorFiles& carried);
 
 // Assigns each item to a rank, for about equal bytes.  Rank 0 starts with `rank_0_has`.

@@ -1,5 +1,6 @@
 // What of a model's plan a checkpoint has, who writes it, and the host memory that this takes.
-// Values, as files have them.
+// Values, as files have them, and the averages that the optimizer keeps of them (kAverageSlot) in
+// their places.
 
 #include <algorithm>
 #include <functional>
@@ -10,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/data/files/atomic_file.h"
 #include "engine/runtime/math.h"
-#include "engine/training/model/carried_rows.h"
 #include "engine/training/model/model.h"
 
 namespace gyre {
@@ -39,28 +39,23 @@ std::vector<ModelPlan::Slot> ModelPlan::saved_slots() const {
   const OptimizerSlots& kept = train->slots;
   size_t of_rank_0 = 0;
   for (const Parameter& parameter : parameters.all()) of_rank_0 += MasterBytes(parameter);
-  const auto is_average = [&](int kind) { return kept.names[kind] == kAverageSlot; };
   std::vector<Slot> slots;
   std::vector<size_t> bytes;  // that any rank may write
-  const int buckets = static_cast<int>(train->order.buckets.size());
-  for (int b = 0; b < buckets; ++b) {
-    const size_t element = SizeOf(kept.dtype(b));
-    const size_t whole = static_cast<size_t>(train->order.buckets[b].elements) * element;
-    for (int kind = 0; kind < kept.kinds(); ++kind) {
-      slots.push_back({.bucket = b, .kind = kind, .master = false, .bytes = whole, .writer = 0});
-      bytes.push_back(is_average(kind) ? 0 : whole);
-      if (is_average(kind)) of_rank_0 += whole;
+  for (int b = 0; b < static_cast<int>(train->order.buckets.size()); ++b) {
+    const int64_t elements = train->order.buckets[b].elements;
+    const size_t whole = static_cast<size_t>(elements) * SizeOf(kept.dtype(b));
+    for (int kind = 0; kind < kept.arrays(b); ++kind) {
+      const bool master = kind == kept.kinds();
+      const bool average = !master && kept.names[kind] == kAverageSlot;
+      slots.push_back({.bucket = b, .kind = kind, .master = master, .bytes = whole, .writer = 0});
+      bytes.push_back(master || average ? 0 : whole);
+      if (average) of_rank_0 += whole;
     }
   }
   const std::vector<int> writers =
       ShareOut(bytes, shape.shard_optimizer ? shape.ranks : 1, of_rank_0);
   for (size_t s = 0; s < slots.size(); ++s) slots[s].writer = bytes[s] > 0 ? writers[s] : 0;
-  for (int b = 0; b < buckets; ++b) {
-    if (!kept.has_master(b)) continue;
-    const size_t whole = static_cast<size_t>(train->order.buckets[b].elements) * sizeof(float);
-    slots.push_back(
-        {.bucket = b, .kind = kept.kinds(), .master = true, .bytes = whole, .writer = 0});
-  }
+  std::ranges::stable_partition(slots, [](const Slot& slot) { return !slot.master; });
   return slots;
 }
 
@@ -134,13 +129,6 @@ absl::Status CheckLoad(const ModelPlan& plan, const TensorFile& weights,
   return absl::OkStatus();
 }
 
-absl::Status CheckCarried(const ModelPlan& plan, const TensorFiles& carried) {
-  for (const Net::Carried& rows : Net::CarriedBy(*plan.train)) {
-    RETURN_IF_ERROR(CheckRows(carried, rows));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Model::EachValue(Stream& stream,
                               const std::function<void(const NamedTensor&)>& use) const {
   RETURN_IF_ERROR(BringHome(stream));
@@ -186,6 +174,69 @@ absl::StatusOr<std::string> Model::Sha256OfWeights(Stream& stream) const {
     digest.Add({static_cast<const char*>(value.tensor.data), value.tensor.bytes()});
   }));
   return digest.Hex();
+}
+
+int Model::average_kind() const {
+  if (!plan_.train) return -1;
+  const std::vector<std::string>& names = plan_.train->slots.names;
+  const auto found = std::ranges::find(names, kAverageSlot);
+  return found == names.end() ? -1 : static_cast<int>(found - names.begin());
+}
+
+absl::Status Model::BeginAverages(Stream& stream) {
+  RETURN_IF_ERROR(BringHome(stream));
+  ReleaseHomes();
+  for (int b = 0; b < buckets(); ++b) RETURN_IF_ERROR(ValuesToAverages(stream, b));
+  return absl::OkStatus();
+}
+
+absl::Status Model::ValuesToAverages(Stream& stream, int bucket) {
+  const ElementRange own = UpdatedShard(*plan_.train, bucket);
+  for (const auto& [p, begin, at, count] : RangesIn(plan_.train->order, bucket, own)) {
+    const Tensor from = Slice(train().parameter(p, plan_.parameters), begin, count);
+    std::vector<std::byte> bytes(from.bytes());
+    RETURN_IF_ERROR(stream.Copy(bytes.data(), from.data, bytes.size()));
+    RETURN_IF_ERROR(stream.Synchronize());
+    const DType dtype = plan_.train->slots.dtype(bucket);
+    if (dtype != from.dtype) bytes = ToType(bytes, from.dtype, dtype);
+    RETURN_IF_ERROR(SetSlot(stream, bucket, average_kind(), at - own.begin, bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::PutAverages(Stream& stream) { return PutInPlace(stream, average_kind()); }
+absl::Status Model::PutValuesBack(Stream& stream) {
+  return PutInPlace(stream, plan_.train->slots.kinds());
+}
+
+// Without masters, values wait in the slots for their return.  Of a bucket in others' shards they
+// come back from these, so no rank copies more than a bucket at a time.
+absl::Status Model::PutInPlace(Stream& stream, int kind_beside_masters) {
+  const OptimizerSlots& slots = plan_.train->slots;
+  const GradientOrder& order = plan_.train->order;
+  RETURN_IF_ERROR(BringHome(stream));
+  ReleaseHomes();
+  std::vector<std::byte> whole;
+  for (int b = 0; b < buckets(); ++b) {
+    const size_t element = SizeOf(slots.dtype(b));
+    whole.resize(static_cast<size_t>(order.buckets[b].elements) * element);
+    const bool has_master = slots.has_master(b);
+    RETURN_IF_ERROR(
+        CopySlot(stream, b, has_master ? kind_beside_masters : average_kind(), whole.data()));
+    RETURN_IF_ERROR(stream.Synchronize());
+    if (!has_master) RETURN_IF_ERROR(ValuesToAverages(stream, b));
+    const ElementRange own = UpdatedShard(*plan_.train, b);
+    const ElementRange set = one_copy() ? own : ElementRange{0, order.buckets[b].elements};
+    for (const auto& [p, begin, at, count] : RangesIn(order, b, set)) {
+      const Tensor to = Slice(train().parameter(p, plan_.parameters), begin, count);
+      const std::span<const std::byte> bytes = std::span(whole).subspan(
+          static_cast<size_t>(at) * element, static_cast<size_t>(count) * element);
+      RETURN_IF_ERROR(
+          Upload(stream, has_master ? ToType(bytes, slots.dtype(b), to.dtype) : bytes, to));
+    }
+  }
+  // An owner's slots are its own again before a worker that goes on sends it gradients.
+  return plan_.options.shape.shard_optimizer ? communication_->Barrier() : absl::OkStatus();
 }
 
 }  // namespace gyre

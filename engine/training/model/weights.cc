@@ -35,20 +35,16 @@ RunTexts TextsOfMetadata(const std::map<std::string, std::string>& metadata) {
   return {text(kNet), text(kTrainer), ""};
 }
 
-absl::Status TakeAveragesOf(const TensorFiles& optimizer, std::span<const NamedTensor> values) {
-  TensorFile read;
-  return TakeAverages(values, [&](const std::string& name) -> absl::StatusOr<const Tensor*> {
-    ASSIGN_OR_RETURN(read, optimizer.Read({&name, 1}));
-    return read.Find(name);
-  });
-}
-
 absl::StatusOr<Weights> Of(Checkpoint checkpoint, WeightsKind kind) {
   const CheckpointState& state = checkpoint.state;
   const bool averages = state.averages() && kind == WeightsKind::kAverages;
+  TensorFile read;
+  const auto find = [&](const std::string& name) -> absl::StatusOr<const Tensor*> {
+    ASSIGN_OR_RETURN(read, checkpoint.optimizer.Read({&name, 1}));
+    return read.Find(name);
+  };
   if (averages) {
-    RETURN_IF_ERROR(Annotate(TakeAveragesOf(checkpoint.optimizer, checkpoint.weights.tensors()),
-                             checkpoint.path));
+    RETURN_IF_ERROR(Annotate(TakeAverages(checkpoint.weights.tensors(), find), checkpoint.path));
   }
   return Weights{.path = checkpoint.path,
                  .tensors = std::move(checkpoint.weights),
