@@ -118,18 +118,13 @@ absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* st
   const StateSpec& spec = parameter.spec;
   const Shape& shape = spec.canonical;
   const int64_t before = spec.slice ? spec.slice->first_row * shape.elements(1, shape.rank()) : 0;
-  const auto set = [&](const Tensor& to) {
-    Initialize(spec.initializer, RandomKey(seed, CanonicalName(parameter, "")), to, before);
-  };
-  if (StoredCanonically(parameter)) {
-    const Tensor whole = CanonicalTensor(parameter, storage);
-    GYRE_CHECK(whole.bytes() == MasterBytes(parameter));
-    set(whole);
-    return absl::OkStatus();
-  }
   HostTensors memory;
-  const Tensor canonical = memory.Add("", shape, FileDType(parameter));
-  set(canonical);
+  const Tensor canonical = StoredCanonically(parameter)
+                               ? CanonicalTensor(parameter, storage)
+                               : memory.Add("", shape, FileDType(parameter));
+  GYRE_CHECK(!StoredCanonically(parameter) || canonical.bytes() == MasterBytes(parameter));
+  Initialize(spec.initializer, RandomKey(seed, CanonicalName(parameter, "")), canonical, before);
+  if (StoredCanonically(parameter)) return absl::OkStatus();
   const std::span<std::byte> opaque(static_cast<std::byte*>(storage), MasterBytes(parameter));
   return Move(parameter, &Layer::Pack, canonical, StorageTensor(parameter, opaque));
 }
@@ -190,11 +185,7 @@ absl::Status CheckStored(const Parameter& parameter, absl::string_view suffix,
   if (stored == nullptr) {
     return absl::NotFoundError(
         absl::StrFormat("it holds no tensor \"%s\", so it belongs to another %s", name,
-                        suffix.empty()          ? "net"
-                        : !parameter.spec.slice ? "net or optimizer"
-                                                : "net or optimizer, or to a version of Gyre "
-                                                  "that kept the weight whole: start from it "
-                                                  "by --weights"));
+                        suffix.empty() ? "net" : "net or optimizer"));
   }
   const Shape expected = CanonicalShape(parameter, suffix);
   if (stored->shape == expected && stored->dtype == FileDType(parameter)) return absl::OkStatus();
