@@ -103,36 +103,29 @@ absl::StatusOr<std::vector<FoldedNorm>> FoldBatchNorms(Parsed<NetConfig>& net) {
   ASSIGN_OR_RETURN(const NetGraph graph, BuildGraph(net, LayerConfig::TEST));
   const std::vector<const LayerConfig*> ahead = LayersAhead(graph);
   std::vector<FoldedNorm> folded;
-  std::set<std::string> gone;
-  for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (ahead[n] == nullptr) continue;
-    const LayerConfig& norm = *graph.nodes[n].config;
-    folded.push_back({.into = ahead[n]->name(),
-                      .norm = norm.name(),
-                      .has_bias = HasBias(*ahead[n]),
-                      .epsilon = norm.batch_norm().epsilon()});
-    gone.insert(norm.name());
-  }
-  if (folded.empty()) return folded;
+  if (std::ranges::count(ahead, nullptr) == std::ssize(ahead)) return folded;
   WriteInputs(graph, *net.message);
   std::map<std::string, LayerConfig*> layers;
   for (LayerConfig& layer : *net.message->mutable_layer()) layers[layer.name()] = &layer;
-  for (const Node& node : graph.nodes) {
-    LayerConfig& layer = *layers.at(node.config->name());
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const Source& source = node.inputs[i];
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    LayerConfig& layer = *layers.at(graph.nodes[n].config->name());
+    for (size_t i = 0; i < graph.nodes[n].inputs.size(); ++i) {
+      const Source& source = graph.nodes[n].inputs[i];
       if (source.is_net_input || ahead[source.index] == nullptr) continue;
       layer.set_input(static_cast<int>(i), ahead[source.index]->name());
     }
-  }
-  for (const FoldedNorm& fold : folded) {
-    LayerConfig& layer = *layers.at(fold.into);
-    if (layer.has_conv2d()) layer.mutable_conv2d()->set_use_bias(true);
-    if (layer.has_conv1d()) layer.mutable_conv1d()->set_use_bias(true);
-    if (layer.has_dense()) layer.mutable_dense()->set_use_bias(true);
+    if (ahead[n] == nullptr) continue;
+    LayerConfig& into = *layers.at(ahead[n]->name());
+    folded.push_back({.into = into.name(),
+                      .norm = layer.name(),
+                      .has_bias = HasBias(into),
+                      .epsilon = layer.batch_norm().epsilon()});
+    if (into.has_conv2d()) into.mutable_conv2d()->set_use_bias(true);
+    if (into.has_conv1d()) into.mutable_conv1d()->set_use_bias(true);
+    if (into.has_dense()) into.mutable_dense()->set_use_bias(true);
   }
   for (int i = net.message->layer_size() - 1; i >= 0; --i) {
-    if (gone.contains(net.message->layer(i).name())) {
+    if (std::ranges::count(folded, net.message->layer(i).name(), &FoldedNorm::norm) > 0) {
       net.message->mutable_layer()->DeleteSubrange(i, 1);
     }
   }
