@@ -66,10 +66,8 @@ ModelPlan::CopyBytes ModelPlan::copy_bytes() const {
     if (has_master(i)) continue;  // which is a slot
     copy.own += RoundUp(parameters.all()[i].spec.size_bytes(), kCopyAlignBytes);
   }
-  for (const CarriedState& carried : train->spec.carried) {
-    const StateSpec& rows = train->spec.nodes[carried.node].spec.states[carried.to];
-    copy.own += static_cast<size_t>(train->trace.homes_apart ? shape.accumulate : 1) *
-                RoundUp(rows.size_bytes(), kCopyAlignBytes);
+  for (const Net::Carried& carried : Net::CarriedBy(*train)) {
+    copy.own += RoundUp(carried.rows.bytes(), kCopyAlignBytes);
   }
   for (const Slot& slot : saved_slots()) {
     const size_t bytes = RoundUp(slot.bytes, kCopyAlignBytes);

@@ -48,14 +48,6 @@ bool ReadsInBackward(const NetNode& node, int value) {
   return false;
 }
 
-int LastReaderInBackward(const NetSpec& net, int value) {
-  int last = -1;
-  for (int consumer : net.values[value].consumers) {  // they ascend
-    if (ReadsInBackward(net.nodes[consumer], value)) last = consumer;
-  }
-  return last;
-}
-
 absl::Status AtLayer(const Parsed<NetConfig>& net, const LayerConfig& layer,
                      const absl::Status& status) {
   return absl::Status(

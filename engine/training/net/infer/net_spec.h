@@ -83,9 +83,6 @@ std::string TypeOf(const NetSpec& net, const NetNode& node);
 // Whether backward of the node reads `value`, one of its inputs.
 bool ReadsInBackward(const NetNode& node, int value);
 
-// The last node whose backward reads the value, so the first of them to run in backward, or -1.
-int LastReaderInBackward(const NetSpec& net, int value);
-
 // Adds the layer's name and file:line:column to an error.
 absl::Status AtLayer(const Parsed<NetConfig>& net, const LayerConfig& layer,
                      const absl::Status& status);

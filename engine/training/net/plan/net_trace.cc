@@ -29,9 +29,11 @@ class IterationStates {
     t_.recomputed.assign(net_.values.size(), -1);
     t_.recomputed_before.resize(net_.nodes.size());
     std::vector<int> reader(net_.values.size(), -1);  // by memory: the first in backward
-    for (size_t v = 0; v < net_.values.size(); ++v) {
+    for (int v = 0; v < static_cast<int>(net_.values.size()); ++v) {
       int& last = reader[net_.values[v].memory];
-      last = std::max(last, LastReaderInBackward(net_, static_cast<int>(v)));
+      for (const int consumer : net_.values[v].consumers) {
+        if (ReadsInBackward(net_.nodes[consumer], v)) last = std::max(last, consumer);
+      }
     }
     for (size_t n = 0; n < net_.nodes.size(); ++n) {
       if (!net_.nodes[n].recomputed) continue;
