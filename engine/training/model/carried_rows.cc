@@ -1,4 +1,6 @@
-#include "engine/training/model/carried_rows.h"
+// Carried rows in checkpoint files.  Each rank writes its own rows, a tensor for each state and
+// batch of a step.  "lstm.hidden_l0[6:12]" has rows 6 to 11 of the step's rows.  Each rank reads
+// the rows that it needs from any rank's file.
 
 #include <algorithm>
 #include <cstring>
@@ -6,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/training/model/model_plan.h"
+#include "engine/training/model/model.h"
 
 namespace gyre {
 namespace {

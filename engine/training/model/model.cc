@@ -12,7 +12,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/runtime/math.h"
-#include "engine/training/model/carried_rows.h"
 #include "engine/training/model/page_speeds.h"
 #include "engine/training/net/infer/net_kernels.h"
 

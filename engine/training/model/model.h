@@ -15,6 +15,14 @@
 
 namespace gyre {
 
+// A carried state's name in checkpoint files, "lstm.hidden_l0[6:12]" (carried_rows.cc).
+std::string NameInFile(const Net::Carried& carried);
+
+// The bytes of these rows, from any rank's files.  Errors: NotFound if the files lack the state,
+// InvalidArgument for another shape, type or number of rows, DataLoss for missing or repeated rows.
+absl::StatusOr<std::vector<std::byte>> ReadRows(const TensorFiles& files,
+                                                const Net::Carried& carried);
+
 // Errors: Internal, naming the first tensor with a non-finite value.
 absl::Status CheckFiniteTensors(std::span<const NamedTensor> tensors);
 

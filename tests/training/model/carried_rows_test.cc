@@ -1,5 +1,4 @@
 // Rows that several ranks have written, read by ranks that need others.
-#include "engine/training/model/carried_rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +6,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "engine/training/model/model.h"
 #include "tests/data/temp_folder.h"
 
 namespace gyre {
