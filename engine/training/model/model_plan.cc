@@ -56,20 +56,16 @@ class NetsPlanner {
     const int64_t smallest = ShareOf(global_batch, ranks - 1, ranks).count;
     // Of a rank that runs none the first one's.
     const int64_t own = ShareOf(global_batch, run.rank < ranks ? run.rank : 0, ranks).count;
-    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> plan, PlanShare(options, largest));
+    options.shape.local = largest;
+    ASSIGN_OR_RETURN(auto plan, PlanNet(net_, options, first_.get(), plan_.parameters));
     if (first_ == nullptr) first_ = std::make_unique<NetPlan>(*plan);
     if (smallest == largest) return plan;
-    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> other, PlanShare(options, smallest));
+    options.shape.local = smallest;
+    ASSIGN_OR_RETURN(auto other, PlanNet(net_, options, first_.get(), plan_.parameters));
     return own == largest ? std::move(plan) : std::move(other);
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<NetPlan>> PlanShare(ModelOptions options, int64_t local) {
-    options.shape.local = local;
-    ASSIGN_OR_RETURN(NetPlan plan, PlanNet(net_, options, first_.get(), plan_.parameters));
-    return std::make_unique<NetPlan>(std::move(plan));
-  }
-
   const Parsed<NetConfig>& net_;
   ModelPlan& plan_;
   std::unique_ptr<NetPlan> first_;
@@ -127,11 +123,15 @@ absl::Status PlanOtherTraining(const ModelPlan& plan, TrainingNets& nets) {
   nets.accumulating = AccumulatingPlan(*nets.train, plan.parameters);
   const bool pages = plan.options.pages.planner != PlannerKind::kNone;
   if (!pages || plan.options.shape.ranks == 1) return absl::OkStatus();
-  // What is summed in device memory stays where that finds it.
-  std::vector<int64_t> sent = CanBeSent(*plan.train);
-  if (!plan.options.device_allreduce.empty()) sent.assign(sent.size(), 0);
-  ASSIGN_OR_RETURN(NetPlan paged, PagedPlan(*nets.train, plan.parameters, std::move(sent)));
-  nets.paged = std::make_unique<NetPlan>(std::move(paged));
+  std::vector<int64_t> sent;
+  for (const PlannedBucket& bucket : plan.train->order.buckets) {
+    // What is summed in device memory stays where that finds it, and tables' rows are exchanged in
+    // place unless there is a server.
+    const bool stays = !plan.options.device_allreduce.empty() ||
+                       (!plan.options.shape.server && TableOf(*plan.train, sent.size()));
+    sent.push_back(stays ? 0 : bucket.elements);
+  }
+  ASSIGN_OR_RETURN(nets.paged, PagedPlan(*nets.train, plan.parameters, std::move(sent)));
   nets.paged_accumulating = AccumulatingPlan(*nets.paged, plan.parameters);
   return absl::OkStatus();
 }
@@ -261,7 +261,7 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
   for (auto& test : plan.test) {
     const std::vector<int64_t>& sent = NetsOf(plan).front()->sent;
     if (sent.empty()) break;
-    ASSIGN_OR_RETURN(*test, PagedPlan(*test, plan.parameters, sent));
+    ASSIGN_OR_RETURN(test, PagedPlan(*test, plan.parameters, sent));
   }
   absl::StatusOr<std::vector<PagingPlan>> pages = PlanPages(plan, options.capacity_bytes);
   if (!pages.ok()) return WithReserved(pages.status(), plan);
@@ -356,12 +356,11 @@ size_t ModelPlan::disk_bytes() const { return Most(*this, &NetPlan::disk_bytes);
 
 absl::Status ModelPlan::OpenPages() {
   if (disk_bytes() == 0 || page_file != nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(page_file,
-                   PageFile::Create(options.pages.folder, disk_bytes(), disk_home_bytes()));
+  // Nets that have homes there agree on where.
+  const size_t home_bytes = Most(*this, &NetPlan::disk_home_bytes);
+  ASSIGN_OR_RETURN(page_file, PageFile::Create(options.pages.folder, disk_bytes(), home_bytes));
   return absl::OkStatus();
 }
-// Nets that have any there agree on where.
-size_t ModelPlan::disk_home_bytes() const { return Most(*this, &NetPlan::disk_home_bytes); }
 
 size_t ModelPlan::communication_bytes() const { return Most(*this, &NetPlan::communication_bytes); }
 

@@ -50,8 +50,7 @@ struct ModelPlan : TrainingNets {
   }
   size_t device_bytes() const;         // the device arena of all nets
   size_t page_bytes() const;           // pages in pinned host memory
-  size_t disk_bytes() const;           // pages in a file
-  size_t disk_home_bytes() const;      // its beginning: persistent blocks
+  size_t disk_bytes() const;           // pages in a file, which begins with persistent blocks
   size_t parameter_bytes() const;      // training only: the beginning: parameters without buffers
   size_t communication_bytes() const;  // the gradients' arena
   size_t allreduce_bytes() const;      // buffers that sum gradients in device memory

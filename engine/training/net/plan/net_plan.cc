@@ -87,8 +87,9 @@ double BytesOfServer(const NetPlan& plan) {
 
 }  // namespace
 
-absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const ModelOptions& options,
-                                const NetPlan* first, ParameterSet& parameters) {
+absl::StatusOr<std::unique_ptr<NetPlan>> PlanNet(const Parsed<NetConfig>& config,
+                                                 const ModelOptions& options, const NetPlan* first,
+                                                 ParameterSet& parameters) {
   const bool whole = options.shape.turn < 0;
   NetPlan plan;
   ASSIGN_OR_RETURN(plan.spec, InferNet(config,
@@ -126,25 +127,17 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const ModelOpti
     plan.trace = TraceNet(plan, parameters);
   }
   ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
-  return plan;
+  return std::make_unique<NetPlan>(std::move(plan));
 }
 
-absl::StatusOr<NetPlan> PagedPlan(const NetPlan& plan, const ParameterSet& parameters,
-                                  std::vector<int64_t> sent) {
-  NetPlan paged = plan;
-  paged.sent = std::move(sent);
-  paged.trace = TraceNet(paged, parameters);
-  ASSIGN_OR_RETURN(paged.memory, PlanMemory(paged.trace.trace, ~size_t{0}));
+absl::StatusOr<std::unique_ptr<NetPlan>> PagedPlan(const NetPlan& plan,
+                                                   const ParameterSet& parameters,
+                                                   std::vector<int64_t> sent) {
+  auto paged = std::make_unique<NetPlan>(plan);
+  paged->sent = std::move(sent);
+  paged->trace = TraceNet(*paged, parameters);
+  ASSIGN_OR_RETURN(paged->memory, PlanMemory(paged->trace.trace, ~size_t{0}));
   return paged;
-}
-
-std::vector<int64_t> CanBeSent(const NetPlan& plan) {
-  std::vector<int64_t> elements;
-  for (const PlannedBucket& bucket : plan.order.buckets) {
-    const bool exchanges_rows = !plan.spec.shape.server && TableOf(plan, elements.size());
-    elements.push_back(exchanges_rows ? 0 : bucket.elements);
-  }
-  return elements;
 }
 
 std::unique_ptr<NetPlan> AccumulatingPlan(const NetPlan& plan, const ParameterSet& parameters) {

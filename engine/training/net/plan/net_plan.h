@@ -57,16 +57,14 @@ struct ModelOptions {
 // `first` is the run's first net, of all that trains in a run that does, or null for that net.  It
 // gives the others' parameters, homes and, to turns and testing nets, slots.
 // Errors: those of InferNet and PlanMemory.
-absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const ModelOptions& options,
-                                const NetPlan* first, ParameterSet& parameters);
+absl::StatusOr<std::unique_ptr<NetPlan>> PlanNet(const Parsed<NetConfig>& config,
+                                                 const ModelOptions& options, const NetPlan* first,
+                                                 ParameterSet& parameters);
 
 // The plan for nets that page, with `sent` as NetPlan's.  Errors: those of PlanMemory.
-absl::StatusOr<NetPlan> PagedPlan(const NetPlan& plan, const ParameterSet& parameters,
-                                  std::vector<int64_t> sent);
-
-// The largest NetPlan::sent of a training net.  Tables are not sent unless there is a server, as
-// their rows are exchanged in place.
-std::vector<int64_t> CanBeSent(const NetPlan& plan);
+absl::StatusOr<std::unique_ptr<NetPlan>> PagedPlan(const NetPlan& plan,
+                                                   const ParameterSet& parameters,
+                                                   std::vector<int64_t> sent);
 
 // The plan of an iteration that only accumulates, or null if a step has one batch.  It has the same
 // states, and no steps of updates.  Precondition: a training net.
