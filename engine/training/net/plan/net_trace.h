@@ -13,7 +13,6 @@
 #include "engine/runtime/math.h"
 #include "engine/training/net/infer/net_spec.h"
 #include "engine/training/net/plan/gradient_order.h"
-#include "engine/training/net/plan/parameter_pieces.h"
 #include "memory/trace/access_trace.h"
 
 namespace gyre {

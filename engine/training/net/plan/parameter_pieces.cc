@@ -1,9 +1,8 @@
-#include "engine/training/net/plan/parameter_pieces.h"
-
 #include <algorithm>
 
 #include "distributed/collectives/algorithms/direct_ranges.h"
 #include "engine/runtime/math.h"
+#include "engine/training/net/plan/gradient_order.h"
 
 namespace gyre {
 namespace {
