@@ -21,11 +21,7 @@ ValueUse UseOf(const NetSpec& net, const NetValue& value) {
   const int self = producer.outputs[value.output];
   for (int consumer : value.consumers) {
     use.last_consumer = consumer;  // they ascend
-    const NetNode& reader = net.nodes[consumer];
-    for (size_t k = 0; k < reader.inputs.size(); ++k) {
-      use.kept |=
-          reader.inputs[k] == self && reader.backward && reader.spec.states[k].backward != kNone;
-    }
+    use.kept |= ReadsInBackward(net.nodes[consumer], self);
   }
   return use;
 }
