@@ -40,8 +40,8 @@ enum class InstructionKind : uint8_t {
   kGather,           // this rank's shard of new values begins to go to all ranks
   kReceive,          // blocks until all ranks' new values of it have come, and takes them
   kTakeValues,       // copies values that have come to the parameters
-  kAddNorms,    // tells all ranks the sums of squares of all shards
-  kAddChanges,  // tells all ranks the pieces of all shards
+  kAddNorms,         // tells all ranks the sums of squares of all shards
+  kAddChanges,       // tells all ranks the pieces of all shards
   kUploadNorms,
   kGate,   // decides whether to clip or skip
   kClock,  // ends a server's step; its owners update as the gate says, where there is one
