@@ -10,10 +10,9 @@ namespace {
 // The shape and layout that the first shape's inference chose bind.
 TEST(Infer, ParametersKeepTheFirstShape) {
   InferInput input;
-  const auto first = MakeParameter("weight", Shape{2, 3}, {}, {}, input, kRead);
-  ASSERT_TRUE(first.ok()) << first.status();
+  const auto first = MakeParameter("weight", Shape{2, 3}, {}, {}, input, kRead).value();
   LayerSpec spec;
-  spec.states = {*first};
+  spec.states = {first};
   input.same_parameters_as = &spec;
   EXPECT_TRUE(MakeParameter("weight", Shape{2, 3}, {}, {}, input, kRead).ok());
   EXPECT_EQ(MakeParameter("weight", Shape{2, 4}, {}, {}, input, kRead).status(),

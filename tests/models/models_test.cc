@@ -34,14 +34,12 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.model); });
 
 TEST_P(ModelsTest, HasTheParametersOfItsSource) {
-  const auto net = ParseNet("models/" + std::string(GetParam().model) + "/net.textproto");
-  ASSERT_TRUE(net.ok()) << net.status();
+  const auto net = ParseNet("models/" + std::string(GetParam().model) + "/net.textproto").value();
   const Primitives primitives(DeviceKind::kCpu, /*threads=*/1);
   const auto plan =
-      PlanModel(*net, {.shape = {.global = 2}, .slots = {"momentum"}, .primitives = &primitives});
-  ASSERT_TRUE(plan.ok()) << plan.status();
+      *PlanModel(net, {.shape = {.global = 2}, .slots = {"momentum"}, .primitives = &primitives});
   int64_t parameters = 0, weights = 0;
-  for (const Parameter& parameter : plan->parameters.all()) {
+  for (const Parameter& parameter : plan.parameters.all()) {
     if (parameter.spec.kind != StateKind::kParameter) continue;  // running statistics
     parameters += parameter.spec.canonical.elements();
     const std::optional<ParameterSlice>& slice = parameter.spec.slice;
@@ -51,7 +49,7 @@ TEST_P(ModelsTest, HasTheParametersOfItsSource) {
   EXPECT_EQ(weights, GetParam().layers);
   if (GetParam().gmacs == 0) return;
   double flops = 0;
-  for (const NetNode& node : plan->train->spec.nodes) {
+  for (const NetNode& node : plan.train->spec.nodes) {
     const bool products = node.config->has_conv2d() || node.config->has_dense();
     if (products) flops += node.spec.forward_flops;
   }

@@ -146,17 +146,16 @@ TEST(Blocks, Overrides) {
 }
 
 TEST(Blocks, PositionsNameTheLineAndThePlaceThatUsesIt) {
-  const auto net = ParseNetText(
+  const auto net = *ParseNetText(
       absl::StrCat(kHead, kPair, "layer { name: 'a'\n use { block: 'pair' set: 'width=3' } }"),
       "n");
-  ASSERT_TRUE(net.ok()) << net.status();
-  const LayerConfig& fc = net->message->layer(0);
-  EXPECT_EQ(net->source->Where(fc), "n:4:9, used at n:5:1");
-  EXPECT_EQ(net->source->Where(fc, "phase"), "n:4:9, used at n:5:1");
-  EXPECT_EQ(net->source->Where(fc.dense(), "outputs"), "n:6:22");
-  EXPECT_EQ(net->source->Where(fc.dense()), "n:4:28, used at n:5:1");
-  const LayerConfig& drop = net->message->layer(1);
-  EXPECT_EQ(net->source->Where(drop.dropout(), "rate"), "n:3:59");
+  const LayerConfig& fc = net.message->layer(0);
+  EXPECT_EQ(net.source->Where(fc), "n:4:9, used at n:5:1");
+  EXPECT_EQ(net.source->Where(fc, "phase"), "n:4:9, used at n:5:1");
+  EXPECT_EQ(net.source->Where(fc.dense(), "outputs"), "n:6:22");
+  EXPECT_EQ(net.source->Where(fc.dense()), "n:4:28, used at n:5:1");
+  const LayerConfig& drop = net.message->layer(1);
+  EXPECT_EQ(net.source->Where(drop.dropout(), "rate"), "n:3:59");
 }
 
 TEST(Blocks, Errors) {

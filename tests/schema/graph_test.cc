@@ -11,11 +11,7 @@
 namespace gyre {
 namespace {
 
-Parsed<NetConfig> Net(const std::string& text) {
-  auto net = ParseNetText(text, "n");
-  EXPECT_TRUE(net.ok()) << net.status();
-  return *std::move(net);
-}
+Parsed<NetConfig> Net(const std::string& text) { return ParseNetText(text, "n").value(); }
 
 constexpr char kInputs[] = "input { name: 'image' } input { name: 'label' }\n";
 
@@ -139,10 +135,9 @@ TEST(Graph, RandomNetsAreSortedAndStable) {
     const Parsed<NetConfig> net =
         Net(kInputs + std::accumulate(texts.begin(), texts.end(), std::string()) +
             "layer { name: 'last' input: 'image' relu {} }");
-    const auto graph = BuildGraph(net, LayerConfig::TRAIN);
-    ASSERT_TRUE(graph.ok()) << graph.status();
+    const auto graph = BuildGraph(net, LayerConfig::TRAIN).value();
     const NetConfig& config = *net.message;
-    ASSERT_EQ(graph->nodes.size(), static_cast<size_t>(config.layer_size()));
+    ASSERT_EQ(graph.nodes.size(), static_cast<size_t>(config.layer_size()));
 
     // Addresses of layers in one repeated field do not order them, hence positions in the file.
     std::map<const LayerConfig*, int> position;
@@ -150,13 +145,13 @@ TEST(Graph, RandomNetsAreSortedAndStable) {
     std::set<std::string> done = {"image", "label"};
     std::vector<int> waiting(config.layer_size());
     std::iota(waiting.begin(), waiting.end(), 0);
-    for (const Node& node : graph->nodes) {
+    for (const Node& node : graph.nodes) {
       ASSERT_EQ(node.inputs.size(), static_cast<size_t>(node.config->input_size()));
       for (int k = 0; k < node.config->input_size(); ++k) {
         const Source& input = node.inputs[k];
         EXPECT_EQ(node.config->input(k), input.is_net_input
                                              ? config.input(input.index).name()
-                                             : graph->nodes[input.index].config->name());
+                                             : graph.nodes[input.index].config->name());
       }
       // It is the first in the file of those whose inputs are all done.
       const auto next = std::find_if(waiting.begin(), waiting.end(), [&](int i) {

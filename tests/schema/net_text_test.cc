@@ -250,14 +250,13 @@ TEST(NetText, AcceptsWhatTheFormatAllows) {
                            "layer < name: 'a' 'b'; conv2d: { filters: 0x10, kernel: [3, 5] "
                            "use_bias: f } phase: 1 >\n"
                            "layer: { name: \"r\" relu { negative_slope: -.5e-1f } };";
-  const auto net = ParseNetText(text, "net");
-  ASSERT_TRUE(net.ok()) << net.status();
-  EXPECT_EQ(net->message->layer(0).name(), "ab");
-  EXPECT_EQ(net->message->layer(0).conv2d().filters(), 16);
-  EXPECT_EQ(net->message->layer(0).conv2d().kernel(1), 5);
-  EXPECT_FALSE(net->message->layer(0).conv2d().use_bias());
-  EXPECT_EQ(net->message->layer(0).phase(), LayerConfig::TRAIN);
-  EXPECT_EQ(net->message->layer(1).relu().negative_slope(), -.05);
+  const auto net = ParseNetText(text, "net").value();
+  EXPECT_EQ(net.message->layer(0).name(), "ab");
+  EXPECT_EQ(net.message->layer(0).conv2d().filters(), 16);
+  EXPECT_EQ(net.message->layer(0).conv2d().kernel(1), 5);
+  EXPECT_FALSE(net.message->layer(0).conv2d().use_bias());
+  EXPECT_EQ(net.message->layer(0).phase(), LayerConfig::TRAIN);
+  EXPECT_EQ(net.message->layer(1).relu().negative_slope(), -.05);
 }
 
 TEST(NetText, AnErrorPastCorrectFieldsIsFoundWhereItIs) {
@@ -275,7 +274,7 @@ TEST(NetText, AnErrorPastCorrectFieldsIsFoundWhereItIs) {
 }
 
 TEST(NetText, PositionsOutliveParsing) {
-  const auto net = ParseNetText(
+  const auto net = *ParseNetText(
       "input { name: \"image\" dims: [4, 5] }\n"
       "layer {\n"
       "  name: \"conv1\"\n"
@@ -287,11 +286,10 @@ TEST(NetText, PositionsOutliveParsing) {
       "}\n"
       "layer { name: \"r\" relu {} }\n",
       "dir/net");
-  ASSERT_TRUE(net.ok()) << net.status();
-  const SourceMap& source = *net->source;
-  const LayerConfig& layer = net->message->layer(0);
+  const SourceMap& source = *net.source;
+  const LayerConfig& layer = net.message->layer(0);
   EXPECT_EQ(source.file(), "dir/net");
-  EXPECT_EQ(source.Where(*net->message), "dir/net:1:1");
+  EXPECT_EQ(source.Where(*net.message), "dir/net:1:1");
   EXPECT_EQ(source.Where(layer), "dir/net:2:1");
   EXPECT_EQ(source.Where(layer, "name"), "dir/net:3:3");
   EXPECT_EQ(source.Where(layer, "conv2d"), "dir/net:4:3");
@@ -302,24 +300,23 @@ TEST(NetText, PositionsOutliveParsing) {
   EXPECT_EQ(source.Where(layer.conv2d(), "groups"), "dir/net:4:3");
   EXPECT_EQ(source.Where(layer.conv2d().weight().initializer().gaussian(), "std"), "dir/net:7:39");
   EXPECT_EQ(source.Where(layer.conv2d().bias()), "dir/net");
-  EXPECT_EQ(source.Where(net->message->layer(1)), "dir/net:10:1");
-  EXPECT_EQ(source.Where(*net->message, "layer", 1), "dir/net:10:1");
-  EXPECT_EQ(source.Where(net->message->input(0), "dims", 1), "dir/net:1:23");
+  EXPECT_EQ(source.Where(net.message->layer(1)), "dir/net:10:1");
+  EXPECT_EQ(source.Where(*net.message, "layer", 1), "dir/net:10:1");
+  EXPECT_EQ(source.Where(net.message->input(0), "dims", 1), "dir/net:1:23");
   EXPECT_EQ(source.Where(LayerConfig(), "name"), "dir/net");
 }
 
 TEST(NetText, PositionsInListsOfMessages) {
-  const auto net = ParseNetText(
+  const auto net = *ParseNetText(
       "layer: [ { name: 'a' relu {} },\n {\n  name: 'b'\n  dense { outputs: 1 } } ]\n"
       "layer { name: 'c' relu {} }",
       "net");
-  ASSERT_TRUE(net.ok()) << net.status();
-  const NetConfig& config = *net->message;
+  const NetConfig& config = *net.message;
   // protobuf knows one position for the whole list, and not where its elements end.
-  EXPECT_EQ(net->source->Where(config.layer(1)), "net:1:1");
-  EXPECT_EQ(net->source->Where(config.layer(1).dense(), "outputs"), "net:4:11");
-  EXPECT_EQ(net->source->Where(config.layer(2)), "net:1:1");
-  EXPECT_EQ(net->source->Where(config.layer(2), "name"), "net:5:9");
+  EXPECT_EQ(net.source->Where(config.layer(1)), "net:1:1");
+  EXPECT_EQ(net.source->Where(config.layer(1).dense(), "outputs"), "net:4:11");
+  EXPECT_EQ(net.source->Where(config.layer(2)), "net:1:1");
+  EXPECT_EQ(net.source->Where(config.layer(2), "name"), "net:5:9");
 }
 
 TEST(SourceMap, KnowsOnlyItsMessages) {

@@ -270,24 +270,23 @@ TEST(Overrides, ThoseOfTheNetShowTheirPrefix) {
 }
 
 TEST(Overrides, PositionsOfTheRestStay) {
-  const auto net = ParseNetText(
+  const auto net = *ParseNetText(
       kNet, "n",
       std::vector<std::string>{"layer.conv1.conv2d.kernel=3,5",
                                "layer.fc.dense.weight.decay_multiplier=0", "layer.0.pool2d={}"});
-  ASSERT_TRUE(net.ok()) << net.status();
-  const SourceMap& source = *net->source;
-  const LayerConfig& conv = net->message->layer(0);
+  const SourceMap& source = *net.source;
+  const LayerConfig& conv = net.message->layer(0);
   EXPECT_EQ(conv.conv2d().kernel(1), 5);
   EXPECT_EQ(source.Where(conv.conv2d(), "filters"), "n:2:32");
   for (const int index : {0, 1}) {
     EXPECT_EQ(source.Where(conv.conv2d(), "kernel", index),
               "--set net.layer.conv1.conv2d.kernel=3,5");
   }
-  const LayerConfig& pool = net->message->layer(1);
+  const LayerConfig& pool = net.message->layer(1);
   EXPECT_EQ(source.Where(pool), "n:3:1");
   EXPECT_EQ(source.Where(pool.pool2d()), "--set net.layer.0.pool2d={}");
   EXPECT_EQ(source.Where(pool, "pool2d"), "--set net.layer.0.pool2d={}");
-  const DenseConfig& dense = net->message->layer(2).dense();
+  const DenseConfig& dense = net.message->layer(2).dense();
   EXPECT_EQ(source.Where(dense), "n:4:20");
   EXPECT_EQ(source.Where(dense.weight(), "learning_rate_multiplier"),
             "--set net.layer.fc.dense.weight.decay_multiplier=0");
@@ -301,12 +300,11 @@ TEST(Overrides, NothingIsSaidOfFreedMessages) {
     overrides.push_back("optimizer.sgd.momentum=0.5");
   }
   overrides.push_back("optimizer.sgd={}");
-  const auto trainer = ParseTrainerText(kTrainer, "t", overrides);
-  ASSERT_TRUE(trainer.ok()) << trainer.status();
-  const OptimizerConfig& optimizer = trainer->message->optimizer();
+  const auto trainer = ParseTrainerText(kTrainer, "t", overrides).value();
+  const OptimizerConfig& optimizer = trainer.message->optimizer();
   EXPECT_FALSE(optimizer.sgd().has_momentum());
-  EXPECT_EQ(trainer->source->Where(optimizer), "t:3:1");
-  EXPECT_EQ(trainer->source->Where(optimizer.sgd()), "--set optimizer.sgd={}");
+  EXPECT_EQ(trainer.source->Where(optimizer), "t:3:1");
+  EXPECT_EQ(trainer.source->Where(optimizer.sgd()), "--set optimizer.sgd={}");
 }
 
 }  // namespace

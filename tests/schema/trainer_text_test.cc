@@ -49,12 +49,11 @@ std::string ErrorOfSet(const std::string& path, const std::string& value) {
 }
 
 TEST(TrainerText, Good) {
-  const auto trainer = ParseTrainerText(Text(-1, ""), "t");
-  ASSERT_TRUE(trainer.ok()) << trainer.status();
-  EXPECT_EQ(trainer->message->batch(), 64);
-  EXPECT_EQ(trainer->source->Where(*trainer->message, "batch"), "t:5:1");
-  EXPECT_EQ(trainer->source->Where(trainer->message->optimizer().sgd(), "momentum"), "t:3:19");
-  EXPECT_EQ(trainer->source->Where(trainer->message->optimizer().sgd(), "nesterov"), "t:3:13");
+  const auto trainer = ParseTrainerText(Text(-1, ""), "t").value();
+  EXPECT_EQ(trainer.message->batch(), 64);
+  EXPECT_EQ(trainer.source->Where(*trainer.message, "batch"), "t:5:1");
+  EXPECT_EQ(trainer.source->Where(trainer.message->optimizer().sgd(), "momentum"), "t:3:19");
+  EXPECT_EQ(trainer.source->Where(trainer.message->optimizer().sgd(), "nesterov"), "t:3:13");
 }
 
 TEST(TrainerText, Missing) {
@@ -373,12 +372,11 @@ TEST(TrainerText, IntegersEndAt31Bits) {
 
 // A float would make 1 of the first and 0 of the second.
 TEST(TrainerText, NumbersAreDoubles) {
-  const auto trainer = ParseTrainerText(
+  const auto trainer = *ParseTrainerText(
       Text(2, "optimizer { sgd { momentum: 0.99999999 } weight_decay: 1e-50 }"), "t");
-  ASSERT_TRUE(trainer.ok()) << trainer.status();
-  EXPECT_EQ(trainer->message->optimizer().sgd().momentum(), 0.99999999);
-  EXPECT_EQ(trainer->message->optimizer().weight_decay(), 1e-50);
-  EXPECT_EQ(trainer->message->learning_rate().base(), 0.1);
+  EXPECT_EQ(trainer.message->optimizer().sgd().momentum(), 0.99999999);
+  EXPECT_EQ(trainer.message->optimizer().weight_decay(), 1e-50);
+  EXPECT_EQ(trainer.message->learning_rate().base(), 0.1);
 }
 
 TEST(TrainerText, TheEndsOfTheRangesAreIn) {

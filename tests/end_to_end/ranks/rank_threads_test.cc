@@ -95,10 +95,9 @@ TEST_F(RankThreads, Timeline) {
 TEST_F(RankThreads, TimelinesOfProcessesAreFilesOfTheirOwn) {
   folder_.Digest("out", {"--timeline=" + (folder_ / "t.json")}, {.ranks = 2});
   for (const int rank : {0, 1}) {
-    const auto text = ReadFile(folder_ / absl::StrCat("t.rank", rank, ".json"));
-    ASSERT_TRUE(text.ok()) << text.status();
+    const auto text = ReadFile(folder_ / absl::StrCat("t.rank", rank, ".json")).value();
     int spans = 0;
-    for (const nlohmann::json& event : nlohmann::json::parse(*text)) {
+    for (const nlohmann::json& event : nlohmann::json::parse(text)) {
       if (event.value("ph", "") != "X") continue;
       ++spans;
       EXPECT_EQ(event["pid"], rank);

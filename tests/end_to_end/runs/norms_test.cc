@@ -50,11 +50,10 @@ class NormsTest : public testing::Test {
   }
 
   std::map<std::string, std::vector<double>> Values(const std::string& out, int64_t step) {
-    const auto file = TensorFile::Read(
+    const auto file = *TensorFile::Read(
         folder_ / absl::StrFormat("%s/checkpoints/step_%08d/weights.safetensors", out, step));
-    EXPECT_TRUE(file.ok()) << file.status();
     std::map<std::string, std::vector<double>> values;
-    for (const NamedTensor& tensor : file->tensors()) {
+    for (const NamedTensor& tensor : file.tensors()) {
       const auto* const data = tensor.tensor.as<double>();
       values[tensor.name] = {data, data + tensor.tensor.elements()};
     }

@@ -72,11 +72,10 @@ class PlayersTest : public testing::Test {
 
   Weights Values(const std::string& out) {
     const int64_t step = folder_.NewestCheckpoint(out);
-    const auto file = TensorFile::Read(
+    const auto file = *TensorFile::Read(
         folder_ / absl::StrFormat("%s/checkpoints/step_%08d/weights.safetensors", out, step));
-    EXPECT_TRUE(file.ok()) << file.status();
     Weights weights;
-    for (const NamedTensor& tensor : file->tensors()) {
+    for (const NamedTensor& tensor : file.tensors()) {
       const auto* const data = tensor.tensor.as<double>();
       weights[tensor.name] = {data, data + tensor.tensor.elements()};
     }

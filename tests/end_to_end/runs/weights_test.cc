@@ -152,14 +152,13 @@ TEST_F(Weights, ExportIsDeterministicAndComplete) {
   const std::string path = Export("out", "a.safetensors");
   EXPECT_EQ(ReadBytes(path), ReadBytes(Export("out", "b.safetensors")));
   EXPECT_EQ(ReadBytes(path), ReadBytes(Export("a.safetensors", "c.safetensors")));
-  const auto file = TensorFile::Read(path);
-  ASSERT_TRUE(file.ok()) << file.status();
+  const auto file = TensorFile::Read(path).value();
   std::vector<std::string> names;
-  for (const NamedTensor& tensor : file->tensors()) names.push_back(tensor.name);
+  for (const NamedTensor& tensor : file.tensors()) names.push_back(tensor.name);
   EXPECT_THAT(names,
               testing::ElementsAre("conv1.bias", "conv1.weight", "conv2.bias", "conv2.weight",
                                    "fc1.bias", "fc1.weight", "scores.bias", "scores.weight"));
-  EXPECT_EQ(file->Find("conv2.weight")->shape, Shape({9, 6, 3, 3}));  // O,I,H,W
+  EXPECT_EQ(file.Find("conv2.weight")->shape, Shape({9, 6, 3, 3}));  // O,I,H,W
 
   const std::string npz = ReadBytes(Export("out", "a.npz"));
   EXPECT_EQ(npz, ReadBytes(Export("a.safetensors", "b.npz")));
@@ -170,7 +169,7 @@ TEST_F(Weights, ExportIsDeterministicAndComplete) {
   EXPECT_EQ(of_npz.out, folder_.Evaluate(folder_ / "out")) << of_npz.ToString();
   EXPECT_THAT(Unwrapped(RunTool("evaluate", {"--run=" + folder_ / "a.npz"}).err),
               HasSubstr("a.npz: has no texts of a net and its trainer; give --trainer"));
-  for (const NamedTensor& tensor : file->tensors()) {
+  for (const NamedTensor& tensor : file.tensors()) {
     EXPECT_THAT(npz, HasSubstr(tensor.name + ".npy"));
     // Entries are stored: the tensor's very bytes are in the archive.
     const std::string bytes(static_cast<const char*>(tensor.tensor.data), tensor.tensor.bytes());
@@ -223,11 +222,10 @@ TEST_F(Weights, FineTuneAnotherNet) {
   EXPECT_EQ(folder_.Digest("on", {"--resume=" + folder_ / "tuned/checkpoints/step_00000020"}),
             digest);
 
-  const auto before = TensorFile::Read(weights);
-  const auto after = TensorFile::Read(Export("tuned", "tuned.safetensors"));
-  ASSERT_TRUE(before.ok() && after.ok());
+  const auto before = TensorFile::Read(weights).value();
+  const auto after = TensorFile::Read(Export("tuned", "tuned.safetensors")).value();
   const auto same = [&](const std::string& old_name, const std::string& new_name) {
-    const Tensor &a = *before->Find(old_name), &b = *after->Find(new_name);
+    const Tensor &a = *before.Find(old_name), &b = *after.Find(new_name);
     return a.shape == b.shape && std::memcmp(a.data, b.data, a.bytes()) == 0;
   };
   for (const char* name : {"conv1.bias", "conv1.weight", "conv2.bias", "conv2.weight"}) {
@@ -240,9 +238,8 @@ TEST_F(Weights, FineTuneAnotherNet) {
                                  "--set=learning_rate.base=1e-30"})
                 .exit_code,
             0);
-  const auto still = TensorFile::Read(Export("still", "still.safetensors"));
-  ASSERT_TRUE(still.ok());
-  const Tensor &fc1 = *before->Find("fc1.weight"), &hidden = *still->Find("hidden.weight");
+  const auto still = TensorFile::Read(Export("still", "still.safetensors")).value();
+  const Tensor &fc1 = *before.Find("fc1.weight"), &hidden = *still.Find("hidden.weight");
   EXPECT_EQ(std::memcmp(fc1.data, hidden.data, fc1.bytes()), 0);
 }
 

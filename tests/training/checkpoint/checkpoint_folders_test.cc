@@ -54,9 +54,8 @@ TEST(CheckpointFolders, RanksMeetByMarks) {
   TempFolder folder;
   std::vector<std::string> roots = {folder / "a", folder / "b/c", folder / "a"};
   RunRanksOn("ring", 3, kPatienceMs, [&](ProcessGroup& group) {
-    const auto met = CheckpointFolders::Meet(group, roots[group.rank()], "7");
-    ASSERT_TRUE(met.ok()) << met.status();
-    EXPECT_THAT(met->folders(), ElementsAre(ElementsAre(0, 2), ElementsAre(1)));
+    const auto met = CheckpointFolders::Meet(group, roots[group.rank()], "7").value();
+    EXPECT_THAT(met.folders(), ElementsAre(ElementsAre(0, 2), ElementsAre(1)));
   });
   EXPECT_TRUE(fs::is_empty(folder / "a"));
   EXPECT_TRUE(fs::is_empty(folder / "b/c"));
@@ -133,10 +132,9 @@ class SeveralFolders : public testing::Test {
         said[me] = fs::path((*gathered)->path).filename();
         skipped_ = me == 0 ? (*gathered)->skipped : skipped_;
         received_[me] = (*gathered)->received;
-        const auto checkpoint = LoadCheckpoint((*gathered)->path);
-        EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+        const auto checkpoint = LoadCheckpoint((*gathered)->path).value();
         const auto here = ChecksumsOf((*gathered)->path);
-        EXPECT_TRUE(here.ok() && *here == crc32s_[checkpoint->state.step()]);
+        EXPECT_TRUE(here.ok() && *here == crc32s_[checkpoint.state.step()]);
       }
     });
     for (int rank = 1; rank < kRanks; ++rank) {

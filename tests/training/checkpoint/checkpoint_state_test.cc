@@ -24,9 +24,7 @@ class CheckpointStateTest : public testing::Test {
     CheckpointStore store(folder_.path());
     std::map<std::string, uint32_t> crc32s;
     for (const std::string& name : {std::string(kWeightsFile), ShardName(kOptimizerFile, 0, 1)}) {
-      const auto crc32 = store.Write(3, name, {});
-      ASSERT_TRUE(crc32.ok()) << crc32.status();
-      crc32s[name] = *crc32;
+      crc32s[name] = store.Write(3, name, {}).value();
     }
     ASSERT_EQ(store.Publish(state_, crc32s), absl::OkStatus());
     ASSERT_EQ(Load(state_), absl::OkStatus());

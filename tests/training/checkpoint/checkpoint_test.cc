@@ -89,9 +89,8 @@ void ExpectStep(const absl::StatusOr<Checkpoint>& checkpoint, int64_t step) {
   ExpectTensors(checkpoint->weights, WeightsOf(step).tensors());
   std::vector<std::string> names;
   for (const auto& [name, entry] : checkpoint->optimizer.entries()) names.push_back(name);
-  const auto slots = checkpoint->optimizer.Read(names);
-  ASSERT_TRUE(slots.ok()) << slots.status();
-  ExpectTensors(*slots, SlotsOf(step).tensors());
+  const auto slots = checkpoint->optimizer.Read(names).value();
+  ExpectTensors(slots, SlotsOf(step).tensors());
   EXPECT_TRUE(checkpoint->carried.entries().empty());
 }
 
@@ -261,9 +260,8 @@ TEST_F(CheckpointTest, WeightsNeedNoOtherFile) {
   FlipByte(newest + "/optimizer-00001-of-00003.safetensors", 100, 1);
   std::filesystem::remove(newest + "/optimizer-00002-of-00003.safetensors");
   ExpectStep(store_.LoadLatest(nullptr), 1);
-  const auto checkpoint = store_.LoadLatest(nullptr, CheckpointNeed::kWeights);
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  ExpectTensors(checkpoint->weights, WeightsOf(2).tensors());
+  const auto checkpoint = store_.LoadLatest(nullptr, CheckpointNeed::kWeights).value();
+  ExpectTensors(checkpoint.weights, WeightsOf(2).tensors());
   FlipByte(newest + "/weights.safetensors", 100, 1);
   EXPECT_EQ(store_.LoadLatest(nullptr, CheckpointNeed::kWeights)->state.step(), 1);
 }
@@ -277,10 +275,9 @@ TEST_F(CheckpointTest, AveragesNeedTheFirstFileOfTheOptimizer) {
         Save(store_, state, WeightsOf(step).tensors(), SlotsOf(step).tensors(), /*parts=*/3).ok());
     const std::string path = folder_ / absl::StrCat("step_0000000", step, "/optimizer-0000");
     std::filesystem::remove(path + "2-of-00003.safetensors");
-    const auto loaded = store_.LoadLatest(nullptr, CheckpointNeed::kAverages);
-    ASSERT_TRUE(loaded.ok()) << loaded.status();
-    EXPECT_EQ(loaded->state.step(), step);
-    EXPECT_EQ(loaded->optimizer.entries().empty(), step == 2);
+    const auto loaded = store_.LoadLatest(nullptr, CheckpointNeed::kAverages).value();
+    EXPECT_EQ(loaded.state.step(), step);
+    EXPECT_EQ(loaded.optimizer.entries().empty(), step == 2);
     FlipByte(path + "1-of-00003.safetensors", 100, 1);
     EXPECT_EQ(store_.LoadLatest(nullptr, CheckpointNeed::kAverages).ok(), step == 2);
   }
@@ -451,17 +448,15 @@ TEST_F(CheckpointTest, KilledAtAnyMomentThereIsAWholeOne) {
     close(told[0]);
 
     std::vector<std::string> skipped;
-    const absl::StatusOr<Checkpoint> checkpoint =
-        CheckpointStore(folder_.path()).LoadLatest(&skipped);
-    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    const Checkpoint checkpoint = *CheckpointStore(folder_.path()).LoadLatest(&skipped);
     EXPECT_TRUE(skipped.empty()) << skipped[0];
-    EXPECT_GE(checkpoint->state.step(), step);
-    EXPECT_LE(checkpoint->state.step(), step + 1);
-    ExpectStep(checkpoint, checkpoint->state.step());
+    EXPECT_GE(checkpoint.state.step(), step);
+    EXPECT_LE(checkpoint.state.step(), step + 1);
+    ExpectStep(checkpoint, checkpoint.state.step());
     for (const std::string& name : folder_.List()) {  // nor is an older one half removed
       EXPECT_TRUE(name[0] == '.' || LoadCheckpoint(folder_ / name).ok()) << name;
     }
-    step = checkpoint->state.step();
+    step = checkpoint.state.step();
   }
   ASSERT_EQ(RemoveTemporaries(store_.folder()), absl::OkStatus());
   ASSERT_TRUE(SaveStep(store_, step + 1, 1).ok());

@@ -20,12 +20,10 @@ constexpr char kNet[] =
 class Beside : public testing::Test {
  protected:
   Parsed<TrainerConfig> Trainer(const std::string& data) const {
-    auto trainer = ParseTrainerText(
+    return *ParseTrainerText(
         absl::StrCat("net: 'n' batch: 2 steps: 1 optimizer { sgd {} } learning_rate { base: 1 }\n",
                      "data { ", data, " }"),
         folder_ / "t");
-    EXPECT_TRUE(trainer.ok()) << trainer.status();
-    return *std::move(trainer);
   }
   TempFolder folder_;
   const Parsed<NetConfig> net_ = *ParseNetText(kNet, "n");
@@ -41,11 +39,10 @@ TEST_F(Beside, ArraysOfAllSourcesFeedTheNet) {
       "'r.npy' } } } beside { arrays { array { input: 'age' file: 'a.npy' } MORE } } } "
       "split { test: 0.5 } augmentation { flip: true input: ['image', 'right'] }";
   const auto run =
-      OpenData(Trainer(absl::StrReplaceAll(data, {{"MORE", ""}})), net_, /*train=*/true);
-  ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_EQ(run->train->size() + run->test->size(), 4);
-  EXPECT_TRUE(run->feed.inputs[0].augmented && run->feed.inputs[1].augmented);
-  EXPECT_FALSE(run->feed.inputs[2].augmented);
+      *OpenData(Trainer(absl::StrReplaceAll(data, {{"MORE", ""}})), net_, /*train=*/true);
+  EXPECT_EQ(run.train->size() + run.test->size(), 4);
+  EXPECT_TRUE(run.feed.inputs[0].augmented && run.feed.inputs[1].augmented);
+  EXPECT_FALSE(run.feed.inputs[2].augmented);
   const std::string more = "array { input: 'x' file: 'a.npy' }";
   const auto left =
       OpenData(Trainer(absl::StrReplaceAll(data, {{"MORE", more}})), net_, /*train=*/true);
@@ -56,13 +53,12 @@ TEST_F(Beside, ArraysOfAllSourcesFeedTheNet) {
 
 // Pictures are bytes, whatever lies beside them.
 TEST_F(Beside, APlanNeedsNoFiles) {
-  const auto run = AssumeData(
+  const auto run = *AssumeData(
       Trainer(
           "train { images { folder: 'none' } beside { images { list: 'none' input: 'right' } } "
           "beside { arrays { array { input: 'age' file: 'none.npy' } } } } split { test: 0.5 }"),
       net_);
-  ASSERT_TRUE(run.ok()) << run.status();
-  for (const Dataset* data : {run->train.get(), run->test.get()}) {
+  for (const Dataset* data : {run.train.get(), run.test.get()}) {
     for (const DataArray& array : data->arrays()) {
       EXPECT_EQ(array.dtype, array.input == "label" ? DType::kI32
                              : array.input == "age" ? DType::kF32

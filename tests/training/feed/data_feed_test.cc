@@ -60,7 +60,7 @@ std::string Data(const std::string& image, const std::string& label, const std::
 }
 
 TEST_F(DataFeed, AnyNumberOfInputsOfAnyType) {
-  const auto data = Open(
+  const auto data = *Open(
       "input { name: \"a\" dims: [7] }\ninput { name: \"b\" dims: [6] type: LABEL }\n"
       "input { name: \"c\" type: LABEL }\ninput { name: \"d\" dims: [3, 5, 2] }\n"
       "input { name: \"e\" dims: [3, 5, 2] }\ninput { name: \"f\" dims: [3, 5, 2] type: LABEL }",
@@ -69,14 +69,13 @@ TEST_F(DataFeed, AnyNumberOfInputsOfAnyType) {
       "} array { input: 'b' file: 'ids.npy' } array { input: 'a' file: 'flat.npy' } } } "
       "normalization { input: 'd' mean: [1, 2] } normalization { input: 'e' std: 3 } "
       "augmentation { input: ['d', 'e'] flip: true shift: 2 }");
-  ASSERT_TRUE(data.ok()) << data.status();
-  const std::vector<FedInput>& inputs = data->feed.inputs;
+  const std::vector<FedInput>& inputs = data.feed.inputs;
   ASSERT_EQ(inputs.size(), 6u);
   const DType expected[] = {DType::kF64, DType::kI32, DType::kI32,
                             DType::kU8,  DType::kF64, DType::kI32};
   for (size_t i = 0; i < 6; ++i) {
     EXPECT_EQ(inputs[i].name, std::string(1, static_cast<char>('a' + i)));
-    EXPECT_EQ(FeedOn(DeviceKind::kSim, data->feed).type(i, DType::kF64), expected[i]) << i;
+    EXPECT_EQ(FeedOn(DeviceKind::kSim, data.feed).type(i, DType::kF64), expected[i]) << i;
     EXPECT_EQ(inputs[i].augmented, i == 3 || i == 4);
   }
   EXPECT_EQ(inputs[3].normalization.mean, (std::vector<double>{1, 2}));
@@ -84,11 +83,11 @@ TEST_F(DataFeed, AnyNumberOfInputsOfAnyType) {
   EXPECT_EQ(inputs[3].pixel_values.size(), 512u);
   EXPECT_EQ(inputs[4].normalization.mean, (std::vector<double>{0}));
   EXPECT_EQ(inputs[4].normalization.std, (std::vector<double>{3}));
-  EXPECT_EQ(data->feed.augmentation.shift, 2);
+  EXPECT_EQ(data.feed.augmentation.shift, 2);
 
   const auto device = NewCpuDevice({});
   const auto loader =
-      *NewLoader(*data->train, /*train=*/true, {.global = 3}, data->feed, 0, 2, *device);
+      *NewLoader(*data.train, /*train=*/true, {.global = 3}, data.feed, 0, 2, *device);
   const Batch batch = loader->Next();
   ASSERT_EQ(batch.arrays.size(), 6u);
   EXPECT_EQ(batch.arrays[0].shape, (Shape{3, 7}));
@@ -165,15 +164,14 @@ TEST_F(DataFeed, ClassesAndWeights) {
   EXPECT_EQ(weights(train + automatic, false), std::vector<float>({1, 1, 1, 1}));
   EXPECT_EQ(weights(weighed + automatic, true), std::vector<float>({2 * kThird, 0, 0, 0}));
 
-  const auto balanced = Open(inputs, train + " order: BALANCED augmentation { repeated: 2 }");
-  ASSERT_TRUE(balanced.ok()) << balanced.status();
+  const auto balanced = *Open(inputs, train + " order: BALANCED augmentation { repeated: 2 }");
   TrainerConfig config;
   config.set_batch(1);
   config.mutable_data()->mutable_augmentation()->set_repeated(2);
-  EXPECT_EQ(TrainSamplesOf(config, *balanced->train), 8);
-  EXPECT_TRUE(LeftOut(config, *balanced).empty());
+  EXPECT_EQ(TrainSamplesOf(config, *balanced.train), 8);
+  EXPECT_TRUE(LeftOut(config, balanced).empty());
   const auto loader =
-      *NewLoader(*balanced->train, true, {.global = 8}, balanced->feed, 0, 2, *device);
+      *NewLoader(*balanced.train, true, {.global = 8}, balanced.feed, 0, 2, *device);
   const Batch batch = loader->Next();
   EXPECT_EQ(std::ranges::count(batch.samples, 1), 4);
   for (size_t i = 0; i < 8; i += 2) EXPECT_EQ(batch.samples[i], batch.samples[i + 1]);
@@ -234,13 +232,12 @@ TEST_F(DataFeed, ContiguousRows) {
   for (char i = 0; i < 11; ++i) ids += std::string{i, 0, 0, 0};
   WriteBytes(folder_ / "eleven.npy", Npy("<i4", "(11,)", ids));
   const std::string array = "{ arrays { array { input: 'i' file: 'eleven.npy' } } }";
-  const auto data = Open("input { name: \"i\" type: LABEL }",
-                         absl::StrCat("train ", array, " test ", array, " order: CONTIGUOUS"));
-  ASSERT_TRUE(data.ok()) << data.status();
+  const auto data = *Open("input { name: \"i\" type: LABEL }",
+                          absl::StrCat("train ", array, " test ", array, " order: CONTIGUOUS"));
   const auto device = NewCpuDevice({});
   const auto samples = [&](bool train, int rank, int64_t position) {
     const RunShape shape = {.global = 2, .rank = rank, .ranks = 2, .accumulate = 2};
-    const auto loader = *NewLoader(train ? *data->train : *data->test, train, shape, data->feed,
+    const auto loader = *NewLoader(train ? *data.train : *data.test, train, shape, data.feed,
                                    position, /*depth=*/2, *device);
     std::vector<int64_t> all;
     for (int b = 0; b < 6; ++b) {
@@ -261,27 +258,26 @@ TEST_F(DataFeed, ContiguousRows) {
   TrainerConfig config;
   config.set_batch(2);
   config.set_accumulate(2);
-  EXPECT_EQ(TrainSamplesOf(config, *data->train), 11);
-  EXPECT_EQ(TestSamplesOf(config, *data->test), 11);
+  EXPECT_EQ(TrainSamplesOf(config, *data.train), 11);
+  EXPECT_EQ(TestSamplesOf(config, *data.test), 11);
   config.mutable_data()->set_order(DataConfig::CONTIGUOUS);
-  EXPECT_EQ(TrainSamplesOf(config, *data->train), 8);
-  EXPECT_EQ(TestSamplesOf(config, *data->test), 10);
+  EXPECT_EQ(TrainSamplesOf(config, *data.train), 8);
+  EXPECT_EQ(TestSamplesOf(config, *data.test), 10);
   config.set_batch(12);
-  EXPECT_EQ(TestSamplesOf(config, *data->test), 11);  // fewer than a batch
+  EXPECT_EQ(TestSamplesOf(config, *data.test), 11);  // fewer than a batch
 }
 
 // Text marks where a row begins anew; each rank has its rows of all steps.
 TEST_F(DataFeed, TextInContiguousRows) {
   WriteBytes(folder_ / "text", "abcdefghijkl");
-  const auto data = Open(
+  const auto data = *Open(
       "input { name: \"text\" dims: 2 type: LABEL }\ninput { name: \"reset\" dims: 2 type: LABEL }",
       "train { text { file: 'text' length: 2 } } order: CONTIGUOUS");
-  ASSERT_TRUE(data.ok()) << data.status();
   const auto device = NewCpuDevice({});
   for (const int ranks : {1, 2}) {
     for (int rank = 0; rank < ranks; ++rank) {
       const RunShape shape = {.global = 2, .rank = rank, .ranks = ranks};
-      const auto loader = *NewLoader(*data->train, true, shape, data->feed, 0, 2, *device);
+      const auto loader = *NewLoader(*data.train, true, shape, data.feed, 0, 2, *device);
       for (int step = 0; step < 7; ++step) {
         const Batch batch = loader->Next();
         for (int64_t i = 0; i < batch.arrays[0].shape[0]; ++i) {
@@ -311,14 +307,13 @@ TEST_F(DataFeed, ShotsInRows) {
       "train { shots { folder: 'shots' signal: 'x' length: 2 warning: 1 scales: 'shots/scales' } } "
       "test { "
       "shots { folder: 'shots' } } order: CONTIGUOUS";
-  const auto data = Open(inputs, shots);
-  ASSERT_TRUE(data.ok()) << data.status();
+  const auto data = Open(inputs, shots).value();
   TrainerConfig config;
   config.set_batch(2);
   config.mutable_data()->set_order(DataConfig::CONTIGUOUS);
-  EXPECT_EQ(TrainSamplesOf(config, *data->train), 6);
+  EXPECT_EQ(TrainSamplesOf(config, *data.train), 6);
   config.set_batch(3);
-  EXPECT_EQ(TrainSamplesOf(config, *data->train), 9);
+  EXPECT_EQ(TrainSamplesOf(config, *data.train), 9);
   const auto left_out = [&](const char* name) {
     return std::vector<std::string>{
         absl::StrCat("data.", name, ": 3 samples of padding behind shorter sequences, beside 6"),
@@ -327,16 +322,16 @@ TEST_F(DataFeed, ShotsInRows) {
   };
   std::vector<std::string> notes = left_out("train");
   for (const std::string& note : left_out("test")) notes.push_back(note);
-  EXPECT_EQ(LeftOut(config, *data), notes);
+  EXPECT_EQ(LeftOut(config, data), notes);
   config.set_batch(5);
-  EXPECT_EQ(TestBatchOf(config, *data->test), 3);
+  EXPECT_EQ(TestBatchOf(config, *data.test), 3);
   const auto device = NewCpuDevice({});
   for (const int ranks : {1, 2, 3}) {
     for (const bool train : {true, false}) {
       std::vector<float> first;  // values of chunks, of two epochs
       for (int rank = 0; rank < ranks; ++rank) {
         const RunShape shape = {.global = 3, .rank = rank, .ranks = ranks};
-        const auto loader = *NewLoader(*data->train, train, shape, data->feed, 0, 2, *device);
+        const auto loader = *NewLoader(*data.train, train, shape, data.feed, 0, 2, *device);
         for (int step = 0; step < 6; ++step) {
           const Batch batch = loader->Next();
           for (int64_t i = 0; i < batch.arrays[0].shape[0]; ++i) {

@@ -64,9 +64,8 @@ class NormalizationFit : public testing::Test {
                          "n");
   }
   absl::StatusOr<RunData> Open(const std::string& text, bool train = true, const Fit& fit = {}) {
-    const auto trainer = ParseTrainerText(text, folder_ / "t");
-    EXPECT_TRUE(trainer.ok()) << trainer.status();
-    return OpenData(*trainer, Net(), train, fit);
+    const auto trainer = ParseTrainerText(text, folder_ / "t").value();
+    return OpenData(trainer, Net(), train, fit);
   }
   std::string Error(const std::string& text, bool train = true, const Fit& fit = {}) {
     return absl::StrReplaceAll(std::string(Open(text, train, fit).status().message()),
@@ -74,17 +73,15 @@ class NormalizationFit : public testing::Test {
   }
   // What a plan warns about.
   std::string Warnings(const std::string& more) {
-    const auto trainer = ParseTrainerText(TextOf(more), folder_ / "t");
-    auto data = Open(TextOf(more));
-    EXPECT_TRUE(trainer.ok() && data.ok()) << trainer.status() << data.status();
+    const auto trainer = ParseTrainerText(TextOf(more), folder_ / "t").value();
+    auto data = Open(TextOf(more)).value();
     const auto communication = GroupOfOne();
     const auto device = NewCpuDevice({.threads = 1});
     const Primitives primitives(device->kind(), 1);
     const auto net = Net();
-    const auto run = Trainer::Prepare(*trainer, net, *std::move(data), *device, primitives,
-                                      *communication, TrainingOptions());
-    EXPECT_TRUE(run.ok()) << run.status();
-    return absl::StrReplaceAll(absl::StrJoin((*run)->Summary().warnings, "\n"),
+    const auto run = *Trainer::Prepare(trainer, net, std::move(data), *device, primitives,
+                                       *communication, TrainingOptions());
+    return absl::StrReplaceAll(absl::StrJoin(run->Summary().warnings, "\n"),
                                {{folder_.path(), "@"}});
   }
 
@@ -104,10 +101,9 @@ TEST_F(NormalizationFit, IsOfTheTrainingSamples) {
   WriteBytes(folder_ / "test/x.npy", Npy("<f4", "(1, 2)", BytesOf<float>({100, 200})));
   WriteBytes(folder_ / "test/pixels.npy", Npy("|u1", "(1, 1, 1, 1)", "\x10"));
   WriteBytes(folder_ / "test/y.npy", Npy("<f4", "(1, 1)", BytesOf<float>({1})));
-  const auto data = Open(TextOf(kBoth, "test/"));
-  ASSERT_TRUE(data.ok()) << data.status();
-  EXPECT_EQ(data->fit, (Fit{{"normalization.txt", kText}}));
-  const std::vector<FedInput>& inputs = data->feed.inputs;
+  const auto data = Open(TextOf(kBoth, "test/")).value();
+  EXPECT_EQ(data.fit, (Fit{{"normalization.txt", kText}}));
+  const std::vector<FedInput>& inputs = data.feed.inputs;
   EXPECT_EQ(inputs[0].normalization.mean, (std::vector<double>{2, 7}));
   EXPECT_EQ(inputs[0].normalization.std, (std::vector<double>{1, 1}));
   EXPECT_EQ(inputs[1].normalization.mean, std::vector<double>{0.5});
@@ -116,32 +112,29 @@ TEST_F(NormalizationFit, IsOfTheTrainingSamples) {
   TrainerConfig config;
   config.set_batch(1);
   EXPECT_THAT(
-      LeftOut(config, *data),
+      LeftOut(config, data),
       ElementsAre("normalization of the training samples: \"x\" by mean [2, 7], std [1, 1]; "
                   "\"pixels\" by mean 0.5, std 0.5",
                   "normalization of \"x\": channels of equal values have std 1: 1 of 2, number 1"));
 
   // A test alone takes those of the weights, or else reads the training samples.
-  const auto tested = Open(TextOf(kBoth, "test/"), /*train=*/false);
-  ASSERT_TRUE(tested.ok()) << tested.status();
-  EXPECT_EQ(tested->train, nullptr);
-  EXPECT_EQ(tested->fit, data->fit);
+  const auto tested = Open(TextOf(kBoth, "test/"), /*train=*/false).value();
+  EXPECT_EQ(tested.train, nullptr);
+  EXPECT_EQ(tested.fit, data.fit);
   std::filesystem::remove(folder_ / "x.npy");
   EXPECT_THAT(Error(TextOf(kBoth, "test/"), false), HasSubstr("cannot open @/x.npy"));
   const Fit known = {{"normalization.txt", "pixels\t0\t0.25\t4\nx\t0\t1\t2\nx\t1\t3\t1e-3\n"}};
-  const auto by_weights = Open(TextOf(kBoth, "test/"), false, known);
-  ASSERT_TRUE(by_weights.ok()) << by_weights.status();
-  EXPECT_EQ(by_weights->fit, known);
-  EXPECT_EQ(by_weights->feed.inputs[0].normalization.mean, (std::vector<double>{1, 3}));
-  EXPECT_EQ(by_weights->feed.inputs[0].normalization.std, (std::vector<double>{2, 1e-3}));
-  EXPECT_EQ(by_weights->feed.inputs[1].normalization.std, std::vector<double>{4});
-  EXPECT_EQ(by_weights->notes.size(), 1u);
+  const auto by_weights = Open(TextOf(kBoth, "test/"), false, known).value();
+  EXPECT_EQ(by_weights.fit, known);
+  EXPECT_EQ(by_weights.feed.inputs[0].normalization.mean, (std::vector<double>{1, 3}));
+  EXPECT_EQ(by_weights.feed.inputs[0].normalization.std, (std::vector<double>{2, 1e-3}));
+  EXPECT_EQ(by_weights.feed.inputs[1].normalization.std, std::vector<double>{4});
+  EXPECT_EQ(by_weights.notes.size(), 1u);
   // Numbers in the trainer's text come first.
-  const auto given = Open(TextOf("normalization { input: 'x' mean: 5 }", "test/"), false, known);
-  ASSERT_TRUE(given.ok()) << given.status();
-  EXPECT_EQ(given->feed.inputs[0].normalization.mean, std::vector<double>{5});
-  EXPECT_THAT(given->fit, IsEmpty());
-  EXPECT_THAT(given->notes, ElementsAre(HasSubstr("write normalization { auto: true }")));
+  const auto given = *Open(TextOf("normalization { input: 'x' mean: 5 }", "test/"), false, known);
+  EXPECT_EQ(given.feed.inputs[0].normalization.mean, std::vector<double>{5});
+  EXPECT_THAT(given.fit, IsEmpty());
+  EXPECT_THAT(given.notes, ElementsAre(HasSubstr("write normalization { auto: true }")));
 }
 
 // A rare 1 is not large.
@@ -153,13 +146,12 @@ TEST_F(NormalizationFit, LeavesZerosAndOnes) {
   WriteBytes(folder_ / "pixels.npy", Npy("|u1", "(900, 1, 1, 1)", std::string(900, '\1')));
   WriteBytes(folder_ / "y.npy", Npy("<f4", "(900, 1)", BytesOf(std::vector<float>(900))));
   const std::string setting = "normalization { input: 'x' auto: true }";
-  const auto data = Open(TextOf(setting));
-  ASSERT_TRUE(data.ok()) << data.status();
-  EXPECT_EQ(data->feed.inputs[0].normalization.mean, (std::vector<double>{0, 899}));
-  EXPECT_EQ(data->feed.inputs[0].normalization.std[0], 1);
-  EXPECT_THAT(data->notes, ElementsAre(testing::_,
-                                       "normalization of \"x\": channels of zeros and "
-                                       "ones are left as they are: 1 of 2, number 0"));
+  const auto data = Open(TextOf(setting)).value();
+  EXPECT_EQ(data.feed.inputs[0].normalization.mean, (std::vector<double>{0, 899}));
+  EXPECT_EQ(data.feed.inputs[0].normalization.std[0], 1);
+  EXPECT_THAT(data.notes, ElementsAre(testing::_,
+                                      "normalization of \"x\": channels of zeros and "
+                                      "ones are left as they are: 1 of 2, number 0"));
   EXPECT_EQ(Warnings(setting), "");
 }
 
@@ -209,13 +201,12 @@ TEST_F(NormalizationFit, IsOfTenThousandSamplesOfMore) {
     WriteBytes(folder_ / "x.npy", Npy("<f4", count + "2)", BytesOf(x)));
     WriteBytes(folder_ / "pixels.npy", Npy("|u1", count + "1, 1, 1)", std::string(samples, '\1')));
     WriteBytes(folder_ / "y.npy", Npy("<f4", count + "1)", std::string(4 * samples, '\0')));
-    const auto data = Open(TextOf("normalization { input: 'x' auto: true }"));
-    ASSERT_TRUE(data.ok()) << data.status();
-    EXPECT_DOUBLE_EQ(data->feed.inputs[0].normalization.mean[0], 0.9998) << samples;
+    const auto data = Open(TextOf("normalization { input: 'x' auto: true }")).value();
+    EXPECT_DOUBLE_EQ(data.feed.inputs[0].normalization.mean[0], 0.9998) << samples;
     const std::string note = "normalization: of 10000 of 10001 training samples, evenly spread";
-    EXPECT_EQ(data->notes.size(), samples > 10'000 ? 3u : 2u);
+    EXPECT_EQ(data.notes.size(), samples > 10'000 ? 3u : 2u);
     if (samples > 10'000) {
-      EXPECT_EQ(data->notes.back(), note);
+      EXPECT_EQ(data.notes.back(), note);
     }
     x.resize(2 * 10'001, 1e9f);
   }

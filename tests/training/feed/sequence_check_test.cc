@@ -27,21 +27,19 @@ class SequenceCheck : public testing::Test {
     std::string plan, run;
   };
   Said Run(const std::string& layers, const std::string& data) {
-    const auto net = ParseNetText("name: \"n\"\n" + layers, "n");
-    const auto trainer = ParseTrainerText(
+    const auto net = ParseNetText("name: \"n\"\n" + layers, "n").value();
+    const auto trainer = *ParseTrainerText(
         absl::StrCat("net: 'n' batch: 2 steps: 1 optimizer { sgd {} } learning_rate { base: 0.1 } "
                      "data { ",
                      data, " }"),
         folder_ / "t");
-    EXPECT_TRUE(net.ok() && trainer.ok()) << net.status() << trainer.status();
-    auto opened = OpenData(*trainer, *net, /*train=*/true);
-    EXPECT_TRUE(opened.ok()) << opened.status();
+    auto opened = OpenData(trainer, net, /*train=*/true).value();
     const auto communication = GroupOfOne();
     const auto device = NewCpuDevice({.threads = 1});
     const Primitives primitives(device->kind(), 1);
     TrainingOptions options;
     options.out = folder_ / absl::StrCat("out", runs_++);
-    const auto run = Trainer::Prepare(*trainer, *net, *std::move(opened), *device, primitives,
+    const auto run = Trainer::Prepare(trainer, net, std::move(opened), *device, primitives,
                                       *communication, options);
     Said said{.status = run.status(), .plan = "", .run = ""};
     if (!run.ok()) return said;

@@ -19,17 +19,15 @@ class ShownBatchTest : public testing::Test {
   // A net of these inputs on data that text says, in order of the file.
   absl::StatusOr<ShownBatch> Show(const std::string& inputs, const std::string& arrays,
                                   const std::string& more = "") {
-    auto net = ParseNetText(
+    auto net = *ParseNetText(
         absl::StrCat("name: 'n' ", inputs, " layer { name: 'fc' dense { outputs: 2 } }"), "net");
-    auto trainer = ParseTrainerText(
+    auto trainer = *ParseTrainerText(
         absl::StrCat("net: 'n' batch: 3 steps: 1 optimizer { sgd {} } learning_rate { base: 1 } ",
                      "data { order: CONTIGUOUS train { arrays { ", arrays, " } } ", more, "}"),
         folder_ / "t");
-    EXPECT_TRUE(net.ok() && trainer.ok()) << net.status() << trainer.status();
-    const auto data = OpenData(*trainer, *net, /*train=*/true);
-    EXPECT_TRUE(data.ok()) << data.status();
+    const auto data = OpenData(trainer, net, /*train=*/true).value();
     const auto device = NewCpuDevice({});
-    return ShowBatch(*trainer, *net, *data, *device);
+    return ShowBatch(trainer, net, data, *device);
   }
   // The pixel (y, x) of the picture i of a sheet of 2 x 4 pixels, which are 28 times as large.
   Rgb PixelOf(const ShownBatch& shown, int64_t i, int64_t y, int64_t x) const {
@@ -50,16 +48,15 @@ constexpr char kImage[] = "array { input: 'image' file: 'x.npy' } ";
 TEST_F(ShownBatchTest, NormalizationIsUndone) {
   const std::string bytes = RandomBytes(6 * 24, 1);
   WriteBytes(folder_ / "x.npy", Npy("|u1", "(6, 2, 4, 3)", bytes));
-  const auto shown = Show("input { name: 'image' dims: [2, 4, 3] }", kImage,
-                          "normalization { mean: [0.1, 0.5, 2] std: [0.3, 7, 0.01] }");
-  ASSERT_TRUE(shown.ok()) << shown.status();
-  EXPECT_EQ(shown->title,
+  const auto shown = *Show("input { name: 'image' dims: [2, 4, 3] }", kImage,
+                           "normalization { mean: [0.1, 0.5, 2] std: [0.3, 7, 0.01] }");
+  EXPECT_EQ(shown.title,
             "n: 3 of the 3 pictures of the first batch, as input \"image\" [2, 4, 3] gets them");
   // Rows of two samples each.
   for (int64_t i = 0; i < 3; ++i) {
     for (int64_t p = 0; p < 8; ++p) {
       const auto* first = reinterpret_cast<const uint8_t*>(bytes.data()) + (2 * i * 8 + p) * 3;
-      EXPECT_EQ(PixelOf(*shown, i, p / 4, p % 4), Rgb(first, first + 3)) << i << " " << p;
+      EXPECT_EQ(PixelOf(shown, i, p / 4, p % 4), Rgb(first, first + 3)) << i << " " << p;
     }
   }
 }
@@ -71,12 +68,11 @@ TEST_F(ShownBatchTest, RealsAreStretched) {
   }
   WriteBytes(folder_ / "x.npy",
              Npy("<f4", "(3, 2, 4, 1)", reals + std::string(64, '\0')));  // two are all 0
-  const auto shown = Show(kGrey, kImage);
-  ASSERT_TRUE(shown.ok()) << shown.status();
-  EXPECT_EQ(PixelOf(*shown, 0, 0, 0), Rgb(3, 0));
-  EXPECT_EQ(PixelOf(*shown, 0, 0, 1), Rgb(3, 255));
-  EXPECT_EQ(PixelOf(*shown, 0, 0, 2), Rgb(3, 128));
-  EXPECT_EQ(PixelOf(*shown, 1, 0, 0), Rgb(3, 0));
+  const auto shown = Show(kGrey, kImage).value();
+  EXPECT_EQ(PixelOf(shown, 0, 0, 0), Rgb(3, 0));
+  EXPECT_EQ(PixelOf(shown, 0, 0, 1), Rgb(3, 255));
+  EXPECT_EQ(PixelOf(shown, 0, 0, 2), Rgb(3, 128));
+  EXPECT_EQ(PixelOf(shown, 1, 0, 0), Rgb(3, 0));
 }
 
 TEST_F(ShownBatchTest, FaultySamplesAreLeftOut) {
@@ -88,13 +84,12 @@ TEST_F(ShownBatchTest, FaultySamplesAreLeftOut) {
   const auto error = [&](const std::string& most) {
     return Show(absl::StrCat(kGrey, "input { name: 'weight' }"), kImage, most);
   };
-  const auto shown = error("max_bad_samples: 1");
-  ASSERT_TRUE(shown.ok()) << shown.status();
-  EXPECT_EQ(shown->title,
+  const auto shown = error("max_bad_samples: 1").value();
+  EXPECT_EQ(shown.title,
             "n: 2 of the 3 pictures of the first batch, as input \"image\" [2, 4, 1] gets them");
-  ASSERT_EQ(shown->left_out.size(), 1u);
-  EXPECT_TRUE(absl::StrContains(shown->left_out[0], "sample 2 (the first is 0)"))
-      << shown->left_out[0];
+  ASSERT_EQ(shown.left_out.size(), 1u);
+  EXPECT_TRUE(absl::StrContains(shown.left_out[0], "sample 2 (the first is 0)"))
+      << shown.left_out[0];
   const std::string none(error("").status().message());
   EXPECT_TRUE(absl::StrContains(none, "the first batch: 1 sample could not be read, more")) << none;
 }
@@ -103,10 +98,9 @@ TEST_F(ShownBatchTest, AlphaLiesOverSquares) {
   std::string bytes(3 * 8 * 4, '\xff');
   bytes[3] = 0;  // the first pixel is transparent
   WriteBytes(folder_ / "x.npy", Npy("|u1", "(3, 2, 4, 4)", bytes));
-  const auto shown = Show("input { name: 'image' dims: [2, 4, 4] }", kImage);
-  ASSERT_TRUE(shown.ok()) << shown.status();
-  EXPECT_EQ(PixelOf(*shown, 0, 0, 0), Rgb(3, 230));
-  EXPECT_EQ(PixelOf(*shown, 0, 0, 1), Rgb(3, 255));
+  const auto shown = Show("input { name: 'image' dims: [2, 4, 4] }", kImage).value();
+  EXPECT_EQ(PixelOf(shown, 0, 0, 0), Rgb(3, 230));
+  EXPECT_EQ(PixelOf(shown, 0, 0, 1), Rgb(3, 255));
 }
 
 // Beside its picture: black, red, and grey where it is ignored.
@@ -118,15 +112,14 @@ TEST_F(ShownBatchTest, MasksAreColoured) {
     classes.append(reinterpret_cast<const char*>(&number), 4);
   }
   WriteBytes(folder_ / "y.npy", Npy("<i4", "(3, 2, 2)", classes));
-  const auto shown = Show(
+  const auto shown = *Show(
       "input { name: 'image' dims: [2, 2, 1] } input { name: 'label' dims: [2, 2] type: LABEL }",
       absl::StrCat(kImage, "array { input: 'label' file: 'y.npy' }"));
-  ASSERT_TRUE(shown.ok()) << shown.status();
-  EXPECT_EQ(PixelOf(*shown, 1, 1, 1), Rgb(3, 0x40));
-  EXPECT_EQ(PixelOf(*shown, 1, 0, 2), Rgb(3, 128));
-  EXPECT_EQ(PixelOf(*shown, 1, 0, 3), Rgb(3, 0));
-  EXPECT_EQ(PixelOf(*shown, 1, 1, 2), (Rgb{128, 0, 0}));
-  EXPECT_EQ(PixelOf(*shown, 1, 1, 3), (Rgb{0, 128, 0}));
+  EXPECT_EQ(PixelOf(shown, 1, 1, 1), Rgb(3, 0x40));
+  EXPECT_EQ(PixelOf(shown, 1, 0, 2), Rgb(3, 128));
+  EXPECT_EQ(PixelOf(shown, 1, 0, 3), Rgb(3, 0));
+  EXPECT_EQ(PixelOf(shown, 1, 1, 2), (Rgb{128, 0, 0}));
+  EXPECT_EQ(PixelOf(shown, 1, 1, 3), (Rgb{0, 128, 0}));
 }
 
 TEST_F(ShownBatchTest, CaptionsAreLabels) {

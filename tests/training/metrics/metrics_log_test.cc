@@ -30,9 +30,8 @@ namespace {
 TEST(MetricsLog, ALineIsInTheFileAtOnce) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/run_log");
   std::filesystem::create_directory(folder);
-  auto log = MetricsLog::Open(folder, /*from_step=*/0, /*test_again=*/false, /*total_steps=*/1000,
-                              /*batch=*/1);
-  ASSERT_TRUE(log.ok()) << log.status();
+  auto log = *MetricsLog::Open(folder, /*from_step=*/0, /*test_again=*/false, /*total_steps=*/1000,
+                               /*batch=*/1);
   std::string told;
   const auto expect_line = [&](const std::string& beginning) {
     const std::string text = *ReadFile(folder + "/metrics.jsonl");
@@ -44,12 +43,12 @@ TEST(MetricsLog, ALineIsInTheFileAtOnce) {
   };
   const std::vector<Metric> metrics = {{.name = "loss", .is_loss = true, .sum = 3, .count = 2}};
   for (int64_t step = 1; step <= 3; ++step) {
-    ASSERT_TRUE((*log)->Step(step, 0.25, metrics, 0.5, std::nullopt).ok());
+    ASSERT_TRUE(log->Step(step, 0.25, metrics, 0.5, std::nullopt).ok());
     expect_line(absl::StrCat("{\"step\":", step, ",\"loss\":1.5,\"learning_rate\":0.5,"));
   }
-  ASSERT_TRUE((*log)->Test(3, metrics).ok());
+  ASSERT_TRUE(log->Test(3, metrics).ok());
   expect_line("{\"step\":3,\"test_loss\":1.5}\n");
-  ASSERT_TRUE((*log)->Numbers(3, {{"seconds", 0.25}}).ok());
+  ASSERT_TRUE(log->Numbers(3, {{"seconds", 0.25}}).ok());
   expect_line("{\"step\":3,\"seconds\":0.25}\n");
 }
 
@@ -119,12 +118,11 @@ TEST(MetricsLog, AFullDiskLeavesNoLineCutShort) {
 TEST(MetricsLog, TheFirstRateIsOfTheStepsSoFar) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/rate");
   std::filesystem::create_directory(folder);
-  auto log = MetricsLog::Open(folder, /*from_step=*/0, /*test_again=*/false, /*total_steps=*/1000,
-                              /*batch=*/1);
-  ASSERT_TRUE(log.ok()) << log.status();
+  auto log = *MetricsLog::Open(folder, /*from_step=*/0, /*test_again=*/false, /*total_steps=*/1000,
+                               /*batch=*/1);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   for (int64_t step = 1; step <= 100; ++step) {
-    ASSERT_TRUE((*log)->Step(step, 0, {}, 1, std::nullopt).ok());
+    ASSERT_TRUE(log->Step(step, 0, {}, 1, std::nullopt).ok());
   }
   std::ifstream file(folder + "/metrics.jsonl");
   std::vector<double> rates;

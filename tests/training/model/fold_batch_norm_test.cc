@@ -15,10 +15,8 @@ namespace {
 using testing::ElementsAre;
 
 Parsed<NetConfig> Parse(const std::string& layers) {
-  auto net = ParseNetText(
-      absl::StrCat("name: \"t\" input { name: \"x\" dims: [4, 4, 2] } ", layers), "net.textproto");
-  EXPECT_TRUE(net.ok()) << net.status();
-  return *std::move(net);
+  return *ParseNetText(absl::StrCat("name: \"t\" input { name: \"x\" dims: [4, 4, 2] } ", layers),
+                       "net.textproto");
 }
 
 // "name(what it reads)" of each layer.
@@ -39,33 +37,30 @@ TEST(FoldBatchNorms, TakesOutWhatAloneReadsAConvolutionOrDense) {
     layer { name: "b" batch_norm {} }
     layer { name: "fc" dense { outputs: 3 } }
     layer { name: "c" batch_norm {} })");
-  const auto folded = FoldBatchNorms(net);
-  ASSERT_TRUE(folded.ok()) << folded.status();
+  const auto folded = FoldBatchNorms(net).value();
   EXPECT_THAT(LayersOf(*net.message),
               ElementsAre("conv(x)", "relu(conv)", "sum(conv relu)", "b(sum)", "fc(b)"));
-  ASSERT_EQ(folded->size(), 2);
-  EXPECT_EQ((*folded)[0].into, "conv");
-  EXPECT_EQ((*folded)[0].norm, "a");
-  EXPECT_FALSE((*folded)[0].has_bias);
-  EXPECT_EQ((*folded)[0].epsilon, 0.5);
-  EXPECT_EQ((*folded)[1].into, "fc");
-  EXPECT_TRUE((*folded)[1].has_bias);
+  ASSERT_EQ(folded.size(), 2);
+  EXPECT_EQ(folded[0].into, "conv");
+  EXPECT_EQ(folded[0].norm, "a");
+  EXPECT_FALSE(folded[0].has_bias);
+  EXPECT_EQ(folded[0].epsilon, 0.5);
+  EXPECT_EQ(folded[1].into, "fc");
+  EXPECT_TRUE(folded[1].has_bias);
   EXPECT_TRUE(net.message->layer(0).conv2d().use_bias());
 }
 
 TEST(FoldBatchNorms, TakesOutWhatReadsAConvolutionAlongTime) {
-  auto net = ParseNetText(R"(
+  auto net = *ParseNetText(R"(
     name: "t" input { name: "x" dims: [8, 2] }
     layer { name: "conv" conv1d { filters: 3 kernel: 3 use_bias: false } }
     layer { name: "norm" batch_norm {} })",
-                          "net.textproto");
-  ASSERT_TRUE(net.ok()) << net.status();
-  const auto folded = FoldBatchNorms(*net);
-  ASSERT_TRUE(folded.ok()) << folded.status();
-  EXPECT_THAT(LayersOf(*net->message), ElementsAre("conv(x)"));
-  ASSERT_EQ(folded->size(), 1);
-  EXPECT_FALSE((*folded)[0].has_bias);
-  EXPECT_TRUE(net->message->layer(0).conv1d().use_bias());
+                           "net.textproto");
+  const auto folded = FoldBatchNorms(net).value();
+  EXPECT_THAT(LayersOf(*net.message), ElementsAre("conv(x)"));
+  ASSERT_EQ(folded.size(), 1);
+  EXPECT_FALSE(folded[0].has_bias);
+  EXPECT_TRUE(net.message->layer(0).conv1d().use_bias());
 }
 
 TEST(FoldBatchNorms, LeavesOthersAlone) {

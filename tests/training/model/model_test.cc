@@ -66,14 +66,13 @@ TEST(Model, RanksWithUnequalSharesAskLibrariesForTheSame) {
     std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
     libraries.push_back(std::make_unique<RecordingLibrary>());
     const Primitives primitives(DeviceKind::kCpu, std::move(libraries));
-    const auto plan = PlanModel(net, {.shape = {.global = 7, .rank = rank, .ranks = 3},
-                                      .test_batch = 5,
-                                      .test_samples = 12,
-                                      .slots = {"momentum"},
-                                      .primitives = &primitives});
-    ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_EQ(plan->train->spec.shape.local, rank == 0 ? 3 : 2);
-    EXPECT_EQ(plan->test[1]->spec.shape.local, rank == 2 ? 0 : 1);
+    const auto plan = *PlanModel(net, {.shape = {.global = 7, .rank = rank, .ranks = 3},
+                                       .test_batch = 5,
+                                       .test_samples = 12,
+                                       .slots = {"momentum"},
+                                       .primitives = &primitives});
+    EXPECT_EQ(plan.train->spec.shape.local, rank == 0 ? 3 : 2);
+    EXPECT_EQ(plan.test[1]->spec.shape.local, rank == 2 ? 0 : 1);
     choices.insert(primitives.choices());
   }
   EXPECT_EQ(choices.size(), 1u);
@@ -82,18 +81,17 @@ TEST(Model, RanksWithUnequalSharesAskLibrariesForTheSame) {
 TEST(Model, TestNetsShareTheParametersMemory) {
   const Parsed<NetConfig> net = *ParseNetText(kNet, "test.textproto");
   const Primitives primitives(DeviceKind::kCpu, 1);
-  const auto plan = PlanModel(net, {.shape = {.global = 5},
-                                    .test_batch = 3,
-                                    .test_samples = 7,
-                                    .slots = {"momentum"},
-                                    .primitives = &primitives});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_EQ(plan->test.size(), 2u);
-  EXPECT_EQ(plan->test[1]->spec.shape.global, 1);
-  for (const auto& test : plan->test) {
-    for (size_t p = 0; p < plan->parameters.all().size(); ++p) {
+  const auto plan = *PlanModel(net, {.shape = {.global = 5},
+                                     .test_batch = 3,
+                                     .test_samples = 7,
+                                     .slots = {"momentum"},
+                                     .primitives = &primitives});
+  ASSERT_EQ(plan.test.size(), 2u);
+  EXPECT_EQ(plan.test[1]->spec.shape.global, 1);
+  for (const auto& test : plan.test) {
+    for (size_t p = 0; p < plan.parameters.all().size(); ++p) {
       EXPECT_EQ(test->memory.placements[test->trace.parameters[p]].offset,
-                plan->train->memory.placements[plan->train->trace.parameters[p]].offset);
+                plan.train->memory.placements[plan.train->trace.parameters[p]].offset);
     }
   }
 }
@@ -104,14 +102,13 @@ TEST(Model, AddTestKeepsTheParameters) {
   const Primitives primitives(DeviceKind::kSim, 1);
   const auto device = NewSimDevice({.capacity_bytes = 1 << 20});
   const auto stream = *device->NewStream();
-  auto plan = PlanModel(net, {.train = false,
-                              .shape = {},
-                              .test_batch = 2,
-                              .test_samples = 2,
-                              .capacity_bytes = device->capacity_bytes(),
-                              .primitives = &primitives});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  const auto model = *Model::Create(*std::move(plan), *device, *stream);
+  auto plan = *PlanModel(net, {.train = false,
+                               .shape = {},
+                               .test_batch = 2,
+                               .test_samples = 2,
+                               .capacity_bytes = device->capacity_bytes(),
+                               .primitives = &primitives});
+  const auto model = *Model::Create(std::move(plan), *device, *stream);
   ASSERT_TRUE(model->Initialize(*stream).ok());
   const std::string digest = *model->Sha256OfWeights(*stream);
   const size_t small = model->plan().device_bytes();
@@ -165,24 +162,23 @@ TEST(Model, FrozenLayersCostNoBackward) {
                         layer { name: "loss" input: "fc2" input: "label" softmax_cross_entropy {} }
                         )"),
         "test.textproto");
-    const auto plan = PlanModel(net, {.shape = {.global = 5},
-                                      .test_batch = 3,
-                                      .test_samples = 7,
-                                      .slots = {"momentum"},
-                                      .primitives = &primitives});
-    ASSERT_TRUE(plan.ok()) << plan.status();
+    const auto plan = *PlanModel(net, {.shape = {.global = 5},
+                                       .test_batch = 3,
+                                       .test_samples = 7,
+                                       .slots = {"momentum"},
+                                       .primitives = &primitives});
     std::vector<std::string> backward, gradients;
-    for (const NetNode& node : plan->train->spec.nodes) {
+    for (const NetNode& node : plan.train->spec.nodes) {
       if (node.backward) backward.push_back(node.config->name());
     }
     EXPECT_EQ(backward, c.backward);
-    for (const BucketedGradient& gradient : plan->train->order.gradients) {
-      gradients.push_back(plan->parameters.all()[gradient.parameter].name());
+    for (const BucketedGradient& gradient : plan.train->order.gradients) {
+      gradients.push_back(plan.parameters.all()[gradient.parameter].name());
     }
     EXPECT_EQ(gradients, c.gradients);
-    for (size_t p = 0; p < plan->parameters.all().size(); ++p) {
-      const bool trained = plan->parameters.all()[p].trained();
-      EXPECT_EQ(plan->train->trace.gradients.parameters[p] >= 0, trained);
+    for (size_t p = 0; p < plan.parameters.all().size(); ++p) {
+      const bool trained = plan.parameters.all()[p].trained();
+      EXPECT_EQ(plan.train->trace.gradients.parameters[p] >= 0, trained);
     }
   }
 }

@@ -45,10 +45,9 @@ ModelOptions Options(const Primitives& primitives, DType page_activations,
 
 std::set<std::string> MayNarrow(const ModelOptions& options) {
   const Parsed<NetConfig> net = *ParseNetText(kNet, "test.textproto");
-  const auto plan = PlanModel(net, options);
-  EXPECT_TRUE(plan.ok()) << plan.status();
+  const auto plan = PlanModel(net, options).value();
   std::set<std::string> names;
-  for (const TraceState& state : plan->train->trace.trace.states) {
+  for (const TraceState& state : plan.train->trace.trace.states) {
     if (state.may_narrow) names.insert(state.name);
   }
   return names;
@@ -85,9 +84,8 @@ struct PagedModel {
     options.pages.folder = testing::TempDir();
     device = NewSimDevice({.capacity_bytes = options.capacity_bytes});
     stream = *device->NewStream();
-    absl::StatusOr<ModelPlan> plan = PlanModel(net, options);
-    EXPECT_TRUE(plan.ok()) << plan.status();
-    model = *Model::Create(*std::move(plan), *device, *stream);
+    ModelPlan plan = PlanModel(net, options).value();
+    model = *Model::Create(std::move(plan), *device, *stream);
     EXPECT_TRUE(model->Initialize(*stream).ok());
   }
   const PagingPlan& paging() const { return *model->plan().train->paging; }
@@ -109,9 +107,7 @@ TEST(PageSpeeds, MeasuredOnesReachThePlan) {
     const std::string before = *paged.model->Sha256OfWeights(*paged.stream);
     const bool rounds = page_activations != DType::kF32;
     EXPECT_EQ(paged.paging().rounds(), rounds);
-    const absl::StatusOr<bool> anew =
-        paged.model->PlanPagesAnew(*paged.stream, paged.StepSeconds());
-    ASSERT_TRUE(anew.ok()) << anew.status();
+    ASSERT_TRUE(paged.model->PlanPagesAnew(*paged.stream, paged.StepSeconds()).ok());
     const PagingCosts assumed, &costs = paged.model->plan().options.paging;
     EXPECT_NE(costs.to_device_bytes_per_s, assumed.to_device_bytes_per_s);
     EXPECT_NE(costs.to_host_bytes_per_s, assumed.to_host_bytes_per_s);
@@ -139,10 +135,9 @@ TEST(PageSpeeds, WhatIsRoundedIsNotPlannedAnew) {
       std::mt19937 random(seed);
       std::vector<double> seconds = paged.StepSeconds();
       for (double& one : seconds) one *= 1e-2 * static_cast<double>(random() % 100);
-      const absl::StatusOr<bool> done = paged.model->PlanPagesAnew(*paged.stream, seconds);
-      EXPECT_TRUE(done.ok()) << done.status();
-      anew += *done;
-      EXPECT_TRUE(*done || RoundingText(paged.paging()) == RoundingText(first));
+      const bool done = paged.model->PlanPagesAnew(*paged.stream, seconds).value();
+      anew += done;
+      EXPECT_TRUE(done || RoundingText(paged.paging()) == RoundingText(first));
     }
     return anew;
   };
@@ -154,10 +149,9 @@ TEST(PageSpeeds, WithoutPagesOnDiskNoFileIsMade) {
   const PagedModel paged(DType::kF32, ~size_t{0});
   const PagingCosts assumed;
   std::vector<std::byte> none;
-  const auto costs = MeasureCosts(*paged.device, *paged.stream, paged.paging(),
-                                  {.arena = none, .pages = none, .folder = "/nowhere"}, {}, {});
-  ASSERT_TRUE(costs.ok()) << costs.status();
-  EXPECT_EQ(costs->disk_read_bytes_per_s, assumed.disk_read_bytes_per_s);
+  const auto costs = *MeasureCosts(*paged.device, *paged.stream, paged.paging(),
+                                   {.arena = none, .pages = none, .folder = "/nowhere"}, {}, {});
+  EXPECT_EQ(costs.disk_read_bytes_per_s, assumed.disk_read_bytes_per_s);
 }
 
 TEST(PageSpeeds, KernelsRoundAndWiden) {

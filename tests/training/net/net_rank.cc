@@ -11,13 +11,11 @@
 namespace gyre {
 
 Parsed<NetConfig> ParseLayers(const std::string& layers) {
-  auto net = ParseNetText(
+  return *ParseNetText(
       "name: \"t\" input { name: \"image\" dims: [6, 5, 2] } input { name: "
       "\"label\" type: LABEL } " +
           layers,
       "test.textproto");
-  EXPECT_TRUE(net.ok()) << net.status();
-  return *std::move(net);
 }
 
 const NetValue& ValueNamed(const NetSpec& net, const std::string& name) {
@@ -42,16 +40,15 @@ NetRank::NetRank(const std::string& layers, DType dtype, int64_t batch,
       device_(std::move(device)),
       primitives_(device_->kind(), 1),
       share_(ShareOf(batch, rank, ranks)) {
-  auto plan = PlanModel(
+  auto plan = *PlanModel(
       config_,
       {.shape = {.global = batch, .rank = rank, .ranks = ranks, .compute = dtype, .seed = 7},
        .slots = {"momentum"},
        .bucket_bytes = 64,
        .feed = FeedOfBytes(*config_.message),
        .primitives = &primitives_});
-  EXPECT_TRUE(plan.ok()) << plan.status();
   stream_ = *device_->NewStream();
-  model_ = *Model::Create(*std::move(plan), *device_, *stream_);
+  model_ = *Model::Create(std::move(plan), *device_, *stream_);
   EXPECT_TRUE(model_->Initialize(*stream_).ok());
   buffer_.emplace(*StepBuffer::Create(*device_, net()));
   upload_.emplace(*InputUpload::Create(*device_, net()));

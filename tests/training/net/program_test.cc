@@ -37,14 +37,13 @@ Programs ProgramsOf(RunShape shape) {
   const Primitives primitives(DeviceKind::kSim, /*threads=*/1);
   shape.global = 6;
   shape.compute = DType::kF32;
-  const auto plan = PlanModel(net, {.shape = shape,
-                                    .slots = {"momentum"},
-                                    .bucket_bytes = 64,
-                                    .feed = FeedOfBytes(*net.message),
-                                    .pages = {.planner = PlannerKind::kAuto},
-                                    .primitives = &primitives});
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  return {Steps(plan->train.get()), Steps(plan->accumulating.get()), Steps(plan->paged.get())};
+  const auto plan = *PlanModel(net, {.shape = shape,
+                                     .slots = {"momentum"},
+                                     .bucket_bytes = 64,
+                                     .feed = FeedOfBytes(*net.message),
+                                     .pages = {.planner = PlannerKind::kAuto},
+                                     .primitives = &primitives});
+  return {Steps(plan.train.get()), Steps(plan.accumulating.get()), Steps(plan.paged.get())};
 }
 
 constexpr char kForward[] = "forward flat; forward a; forward b; forward loss; loss gradients; ";

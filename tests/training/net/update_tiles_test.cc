@@ -45,14 +45,12 @@ ModelPlan Plan(int slots, DType dtype, PlannerKind planner = PlannerKind::kAuto,
   static const Primitives primitives(DeviceKind::kSim, 1);
   nets.push_back(std::make_unique<Parsed<NetConfig>>(*ParseNetText(net_text, "test.textproto")));
   const NetConfig& net = *nets.back()->message;
-  auto plan = PlanModel(*nets.back(), {.shape = {.global = batch, .ranks = ranks, .compute = dtype},
-                                       .slots = std::vector<std::string>(slots, "slot"),
-                                       .bucket_bytes = 4096,
-                                       .feed = FeedOn(DeviceKind::kSim, FeedOfBytes(net)),
-                                       .pages = {.planner = planner},
-                                       .primitives = &primitives});
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  return *std::move(plan);
+  return *PlanModel(*nets.back(), {.shape = {.global = batch, .ranks = ranks, .compute = dtype},
+                                   .slots = std::vector<std::string>(slots, "slot"),
+                                   .bucket_bytes = 4096,
+                                   .feed = FeedOn(DeviceKind::kSim, FeedOfBytes(net)),
+                                   .pages = {.planner = planner},
+                                   .primitives = &primitives});
 }
 
 // What a step touches, without what is there anyhow.

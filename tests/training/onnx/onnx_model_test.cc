@@ -87,10 +87,9 @@ TEST(OnnxModel, BatchNormIsKeptIfAsked) {
 
 // Columns in Gyre are pixel by pixel, and in ONNX channel by channel.
 TEST(OnnxModel, DenseBehindFlattenIsPermuted) {
-  const auto made = Case(kImages);
-  ASSERT_TRUE(made.ok()) << made.status();
-  const Tensor& own = *(*made)->source.tensors.Find("fc.weight");
-  const std::vector<float> written = Constant((*made)->model, "fc.weight");
+  const auto made = Case(kImages).value();
+  const Tensor& own = *made->source.tensors.Find("fc.weight");
+  const std::vector<float> written = Constant(made->model, "fc.weight");
   ASSERT_EQ(written.size(), 5u * 6 * 3);
   for (int64_t o = 0; o < 5; ++o) {
     for (int64_t p = 0; p < 6; ++p) {
@@ -185,11 +184,10 @@ TEST(OnnxModel, UndoesTheNormalizationOfTargets) {
 TEST(OnnxModel, HoldsClasses) {
   auto made = *Case(kImages);
   made->source.classes = {"cat", "\"dog\""};
-  const auto model = MakeOnnx(made->source, CpuPrimitives());
-  ASSERT_TRUE(model.ok()) << model.status();
-  ASSERT_EQ(model->metadata_props_size(), 1);
-  EXPECT_EQ(model->metadata_props(0).key(), "classes");
-  EXPECT_EQ(model->metadata_props(0).value(), R"(["cat","\"dog\""])");
+  const auto model = MakeOnnx(made->source, CpuPrimitives()).value();
+  ASSERT_EQ(model.metadata_props_size(), 1);
+  EXPECT_EQ(model.metadata_props(0).key(), "classes");
+  EXPECT_EQ(model.metadata_props(0).value(), R"(["cat","\"dog\""])");
 }
 
 TEST(OnnxModel, IsRefusedByLayerAndReason) {

@@ -63,55 +63,50 @@ class PlanReport : public testing::Test {
 
 TEST_F(PlanReport, LargestBatchIsTheLastThatIsPlanned) {
   ASSERT_TRUE(net_.ok()) << net_.status();
-  const auto of_7 = Plan(7, ~size_t{0});
-  ASSERT_TRUE(of_7.ok()) << of_7.status();
-  for (const size_t capacity : {of_7->resident_bytes, of_7->resident_bytes - 1}) {
+  const auto of_7 = Plan(7, ~size_t{0}).value();
+  for (const size_t capacity : {of_7.resident_bytes, of_7.resident_bytes - 1}) {
     const auto options = [&](int64_t batch) { return Options(batch, capacity); };
-    const auto largest = FindLargestBatch(*net_, options, 1, 1000);
-    ASSERT_TRUE(largest.ok()) << largest.status();
-    EXPECT_EQ(largest->resident, capacity == of_7->resident_bytes ? 7 : 6);
-    EXPECT_FALSE(Plan(largest->resident, capacity)->pages());
-    EXPECT_TRUE(Plan(largest->resident + 1, capacity)->pages());
-    EXPECT_GT(largest->paged, largest->resident);
-    EXPECT_TRUE(Plan(largest->paged, capacity).ok());
-    EXPECT_TRUE(absl::IsResourceExhausted(Plan(largest->paged + 1, capacity).status()));
+    const auto largest = FindLargestBatch(*net_, options, 1, 1000).value();
+    EXPECT_EQ(largest.resident, capacity == of_7.resident_bytes ? 7 : 6);
+    EXPECT_FALSE(Plan(largest.resident, capacity)->pages());
+    EXPECT_TRUE(Plan(largest.resident + 1, capacity)->pages());
+    EXPECT_GT(largest.paged, largest.resident);
+    EXPECT_TRUE(Plan(largest.paged, capacity).ok());
+    EXPECT_TRUE(absl::IsResourceExhausted(Plan(largest.paged + 1, capacity).status()));
     // No more than there are.
     EXPECT_EQ(FindLargestBatch(*net_, options, 1, 4)->resident, 4);
     EXPECT_EQ(FindLargestBatch(*net_, options, 1, 4)->paged, 4);
     const auto resident = [&](int64_t batch) {
       return Options(batch, capacity, PlannerKind::kNone);
     };
-    EXPECT_EQ(FindLargestBatch(*net_, resident, 1, 1000)->paged, largest->resident);
+    EXPECT_EQ(FindLargestBatch(*net_, resident, 1, 1000)->paged, largest.resident);
   }
   const auto nothing = [&](int64_t batch) { return Options(batch, 4096); };
   EXPECT_EQ(FindLargestBatch(*net_, nothing, 1, 1000)->paged, 0);
 }
 
 TEST_F(PlanReport, WhatIsWrongWithTheNetIsTold) {
-  const auto net = ParseNetText(absl::StrCat(kNet,
-                                             "\n layer { name: \"x\" conv2d { filters: 1 "
-                                             "kernel: 3 } input: \"fc\" }"),
-                                "net");
-  ASSERT_TRUE(net.ok()) << net.status();
+  const auto net = *ParseNetText(absl::StrCat(kNet,
+                                              "\n layer { name: \"x\" conv2d { filters: 1 "
+                                              "kernel: 3 } input: \"fc\" }"),
+                                 "net");
   const auto options = [&](int64_t batch) { return Options(batch, 1 << 20); };
-  const auto largest = FindLargestBatch(*net, options, 1, 100);
+  const auto largest = FindLargestBatch(net, options, 1, 100);
   EXPECT_EQ(largest.status().code(), absl::StatusCode::kInvalidArgument) << largest.status();
   EXPECT_THAT(std::string(largest.status().message()), HasSubstr("layer \"x\""));
 }
 
 TEST_F(PlanReport, LeastCapacityIsTheLeastThatIsPlanned) {
   for (const PlannerKind planner : {PlannerKind::kAuto, PlannerKind::kGeeps, PlannerKind::kNone}) {
-    const auto plan = Plan(9, ~size_t{0}, planner);
-    ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_TRUE(Plan(9, LeastCapacity(*plan), planner).ok());
-    EXPECT_FALSE(Plan(9, LeastCapacity(*plan) - 1, planner).ok());
+    const auto plan = Plan(9, ~size_t{0}, planner).value();
+    EXPECT_TRUE(Plan(9, LeastCapacity(plan), planner).ok());
+    EXPECT_FALSE(Plan(9, LeastCapacity(plan) - 1, planner).ok());
   }
 }
 
 TEST_F(PlanReport, CapacitiesAgainstThroughput) {
-  const auto plan = Plan(9, ~size_t{0});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  std::istringstream lines(DescribeCapacities(*plan));
+  const auto plan = Plan(9, ~size_t{0}).value();
+  std::istringstream lines(DescribeCapacities(plan));
   std::string line;
   for (int header = 0; header < 2; ++header) std::getline(lines, line);
   std::vector<double> kept;
@@ -122,7 +117,7 @@ TEST_F(PlanReport, CapacitiesAgainstThroughput) {
       continue;
     }
     const std::string least = absl::StrCat(
-        "least ", absl::StrFormat("%10.1f", static_cast<double>(LeastCapacity(*plan)) / (1 << 20)));
+        "least ", absl::StrFormat("%10.1f", static_cast<double>(LeastCapacity(plan)) / (1 << 20)));
     if (line.find("least ") != std::string::npos) {
       EXPECT_THAT(line, HasSubstr(least));
     }
@@ -145,17 +140,16 @@ TEST_F(PlanReport, AnIterationThatOnlyAccumulatesMovesLess) {
     options.pages.planner = planner;
     options.capacity_bytes = ~size_t{0};
     options.capacity_bytes = LeastCapacity(*PlanModel(*net_, options));
-    const auto plan = PlanModel(*net_, options);
-    ASSERT_TRUE(plan.ok()) << plan.status();
-    const PagingPlan &updating = *plan->train->paging, &other = *plan->accumulating->paging;
+    const auto plan = PlanModel(*net_, options).value();
+    const PagingPlan &updating = *plan.train->paging, &other = *plan.accumulating->paging;
     EXPECT_LT(other.fetched_bytes, updating.fetched_bytes);
     EXPECT_LT(other.written_bytes, updating.written_bytes);
-    EXPECT_LT(ExpectIteration(*plan).fetched_bytes, updating.fetched_bytes);
+    EXPECT_LT(ExpectIteration(plan).fetched_bytes, updating.fetched_bytes);
     EXPECT_EQ(other.homes, updating.homes);
     EXPECT_LE(other.device_bytes, options.capacity_bytes);
-    const NetTrace& trace = plan->train->trace;
+    const NetTrace& trace = plan.train->trace;
     for (size_t b = 0; b < trace.buckets.size(); ++b) {
-      EXPECT_EQ(plan->accumulating->trace.buckets[b].slots, trace.buckets[b].slots);
+      EXPECT_EQ(plan.accumulating->trace.buckets[b].slots, trace.buckets[b].slots);
       for (const int slot : trace.buckets[b].slots) {
         const int block = other.states[slot].block;
         EXPECT_TRUE(std::ranges::none_of(
@@ -170,7 +164,7 @@ TEST_F(PlanReport, AnIterationThatOnlyAccumulatesMovesLess) {
       if (block < 0) continue;
       EXPECT_EQ(other.blocks[other.states[s].block].page, updating.blocks[block].page);
     }
-    EXPECT_THAT(DescribePaging(*plan), HasSubstr("an iteration that only adds to the gradients"));
+    EXPECT_THAT(DescribePaging(plan), HasSubstr("an iteration that only adds to the gradients"));
   }
 }
 
@@ -241,18 +235,16 @@ TEST(PlanSummary, NamesTellLayersApart) {
 
 // So that the rows add up to the total.
 TEST(LayerRows, CountsASharedParameterAtItsFirstLayer) {
-  const auto net = ParseNetText(R"(
+  const auto net = *ParseNetText(R"(
     input { name: "image" dims: 5 }
     input { name: "label" type: LABEL }
     layer { name: "a" dense { outputs: 5 weight { name: "w" } } }
     layer { name: "b" dense { outputs: 5 weight { name: "w" } } }
     layer { name: "loss" input: ["b", "label"] softmax_cross_entropy {} })",
-                                "n");
-  ASSERT_TRUE(net.ok()) << net.status();
+                                 "n");
   const Primitives primitives(DeviceKind::kCpu, /*threads=*/1);
-  const auto plan = PlanModel(*net, {.shape = {.global = 4}, .primitives = &primitives});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  const std::vector<LayerRow> rows = LayerRows(*plan);
+  const auto plan = PlanModel(net, {.shape = {.global = 4}, .primitives = &primitives}).value();
+  const std::vector<LayerRow> rows = LayerRows(plan);
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].layer, "a");
   EXPECT_EQ(rows[0].parameters, 30);
@@ -273,9 +265,8 @@ TEST(PlanSummary, NamesAParameterServerOnce) {
 }
 
 TEST_F(PlanReport, KindsFollowFromWhatStatesAre) {
-  const auto plan = Plan(9, ~size_t{0});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  const NetTrace& trace = plan->train->trace;
+  const auto plan = Plan(9, ~size_t{0}).value();
+  const NetTrace& trace = plan.train->trace;
   const StateKinds kinds = KindsOf(trace);
   const auto name = [&](int state) { return kinds.names[kinds.of[state]]; };
   EXPECT_EQ(name(trace.parameters[0]), "parameters");

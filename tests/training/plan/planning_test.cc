@@ -55,17 +55,16 @@ std::vector<Planned> Plan(const std::vector<size_t>& capacities,
   std::vector<std::unique_ptr<Device>> devices(capacities.size());  // which groups may use
   RunRanksOn("ring", ranks, 20'000, [&](ProcessGroup& communication) {
     Planned& planned = all[communication.rank()];
-    const auto trainer = ParseTrainerText(R"(
+    const auto trainer = *ParseTrainerText(R"(
           net: "net" batch: 64 steps: 1 optimizer { sgd {} } learning_rate { base: 0.1 }
           data { train { idx { images: "i" labels: "l" } } test { idx { images: "i" labels: "l" } } })",
-                                          "trainer", overrides);
-    const auto net = ParseNetText(kNet, "net");
-    ASSERT_TRUE(trainer.ok() && net.ok()) << trainer.status() << net.status();
+                                           "trainer", overrides);
+    const auto net = ParseNetText(kNet, "net").value();
     const auto& device = devices[communication.rank()] =
         NewSimDevice({.threads = 1, .capacity_bytes = capacities[communication.rank()]});
     const Primitives primitives(device->kind(), 1);
     RunData data{std::make_unique<Blank>(), std::make_unique<Blank>(), {}};
-    data.feed = *FeedOf(*net, *trainer, data.train.get(), data.test.get());
+    data.feed = *FeedOf(net, trainer, data.train.get(), data.test.get());
     TrainingOptions options;
     options.pages.planner = planner;
     options.largest_batch = largest;
@@ -73,7 +72,7 @@ std::vector<Planned> Plan(const std::vector<size_t>& capacities,
       ++planned.tuned;
       return prepare();
     };
-    const auto run = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives,
+    const auto run = Trainer::Prepare(trainer, net, std::move(data), *device, primitives,
                                       communication, options);
     planned.status = run.status();
     if (run.ok()) planned.text = absl::StrJoin((*run)->Summary().notes, "\n");

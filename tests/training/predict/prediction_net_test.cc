@@ -31,9 +31,7 @@ constexpr char kNet[] = R"(
     layer { name: "yes" input: ["logit", "label"] binary_cross_entropy {} })";
 
 Parsed<NetConfig> Parse(const std::string& text) {
-  auto net = ParseNetText(text, "net.textproto");
-  EXPECT_TRUE(net.ok()) << net.status();
-  return *std::move(net);
+  return ParseNetText(text, "net.textproto").value();
 }
 
 // "name(what it reads)" of each layer.
@@ -53,13 +51,12 @@ std::vector<std::string> InputsOf(const NetConfig& net) {
 
 TEST(CutToPredict, KeepsWhatTheLossesReadBehindTheirSharesByDefault) {
   Parsed<NetConfig> net = Parse(kNet);
-  const auto predictions = CutToPredict({}, "", net);
-  ASSERT_TRUE(predictions.ok()) << predictions.status();
-  ASSERT_EQ(predictions->size(), 2u);
-  EXPECT_EQ((*predictions)[0].name, "fc");
-  EXPECT_EQ((*predictions)[0].kind, Prediction::OutputKind::kClassShares);
-  EXPECT_EQ((*predictions)[1].name, "logit");
-  EXPECT_EQ((*predictions)[1].kind, Prediction::OutputKind::kShares);
+  const auto predictions = CutToPredict({}, "", net).value();
+  ASSERT_EQ(predictions.size(), 2u);
+  EXPECT_EQ(predictions[0].name, "fc");
+  EXPECT_EQ(predictions[0].kind, Prediction::OutputKind::kClassShares);
+  EXPECT_EQ(predictions[1].name, "logit");
+  EXPECT_EQ(predictions[1].kind, Prediction::OutputKind::kShares);
   EXPECT_THAT(LayersOf(*net.message),
               ElementsAre("conv(x)", "flat(conv)", "fc(flat)", "beside(other)", "logit(beside)",
                           "predict-0-shares(fc)", "predict-0(predict-0-shares)",
@@ -70,9 +67,8 @@ TEST(CutToPredict, KeepsWhatTheLossesReadBehindTheirSharesByDefault) {
 TEST(CutToPredict, KeepsWhatALayerNeedsAndNoMore) {
   Parsed<NetConfig> net = Parse(kNet);
   const std::vector<std::string> outputs = {"flat", "conv"};
-  const auto predictions = CutToPredict(outputs, "", net);
-  ASSERT_TRUE(predictions.ok()) << predictions.status();
-  EXPECT_EQ((*predictions)[1].kind, Prediction::OutputKind::kValues);
+  const auto predictions = CutToPredict(outputs, "", net).value();
+  EXPECT_EQ(predictions[1].kind, Prediction::OutputKind::kValues);
   EXPECT_THAT(LayersOf(*net.message),
               ElementsAre("conv(x)", "flat(conv)", "predict-0(flat)", "predict-1(conv)"));
   EXPECT_THAT(InputsOf(*net.message), ElementsAre("x"));
@@ -94,10 +90,9 @@ TEST(CutToPredict, Errors) {
 TEST(AddClassShares, LeavesTheNetAndAddsARecord) {
   Parsed<NetConfig> net = Parse(kNet);
   const int layers = net.message->layer_size();
-  const auto shares = AddClassShares("label", net);
-  ASSERT_TRUE(shares.ok()) << shares.status();
-  ASSERT_TRUE(shares->has_value());
-  EXPECT_EQ((*shares)->name, "fc");
+  const auto shares = AddClassShares("label", net).value();
+  ASSERT_TRUE(shares.has_value());
+  EXPECT_EQ(shares->name, "fc");
   EXPECT_EQ(net.message->layer_size(), layers + 2);
   EXPECT_FALSE(AddClassShares("other", net)->has_value());
   const std::string with_label(R"(

@@ -29,22 +29,20 @@ class Writer : public testing::Test {
       bytes.append(more);
       return absl::OkStatus();
     };
-    auto writer = PredictionWriter::Create(
+    auto writer = *PredictionWriter::Create(
         sink, {.format = format, .top = 2, .classes = {"cat", "a \"dog\""}, .dtype = dtype},
         predictions);
-    EXPECT_TRUE(writer.ok()) << writer.status();
     std::vector<double> shares = {0.1F, 0.6F, 0.3F};
     double age = 0.1F;
     const std::vector<Tensor> values = {{shares.data(), Shape({1, 3}), DType::kF64},
                                         {&age, Shape({1, 1}), DType::kF64}};
     const std::span<const Tensor> used = std::span(values).first(predictions.size());
-    EXPECT_TRUE((*writer)->Write("x,y.png", used).ok());
-    EXPECT_TRUE((*writer)->Skip().ok());
+    EXPECT_TRUE(writer->Write("x,y.png", used).ok());
+    EXPECT_TRUE(writer->Skip().ok());
     age = std::numeric_limits<double>::infinity();
-    EXPECT_TRUE((*writer)->Write("z", used).ok());
-    const absl::StatusOr<std::string> begin = (*writer)->Finish();
-    EXPECT_TRUE(begin.ok());
-    return bytes.replace(0, begin->size(), *begin);
+    EXPECT_TRUE(writer->Write("z", used).ok());
+    const std::string begin = writer->Finish().value();
+    return bytes.replace(0, begin.size(), begin);
   }
 
   TempFolder folder_;
@@ -72,13 +70,12 @@ TEST_F(Writer, Csv) {
 TEST_F(Writer, Npy) {
   for (const DType dtype : {DType::kF32, DType::kF64}) {
     WriteBytes(folder_ / "out", Wrote(PredictionFormat::kNpy, std::span(kBoth).first(1), dtype));
-    const auto array = ReadArray({.path = folder_ / "out"});
-    ASSERT_TRUE(array.ok()) << array.status();
-    EXPECT_EQ(array->dtype, dtype);
-    EXPECT_THAT(array->dims, testing::ElementsAre(3, 3));
+    const auto array = ReadArray({.path = folder_ / "out"}).value();
+    EXPECT_EQ(array.dtype, dtype);
+    EXPECT_THAT(array.dims, testing::ElementsAre(3, 3));
     const auto at = [&](size_t i) {
-      return dtype == DType::kF64 ? reinterpret_cast<const double*>(array->data())[i]
-                                  : reinterpret_cast<const float*>(array->data())[i];
+      return dtype == DType::kF64 ? reinterpret_cast<const double*>(array.data())[i]
+                                  : reinterpret_cast<const float*>(array.data())[i];
     };
     EXPECT_EQ(at(1), 0.6F);
     EXPECT_TRUE(std::isnan(at(3)) && std::isnan(at(5)));
@@ -101,11 +98,10 @@ TEST_F(Writer, NpyBeginsWithTheFirstShape) {
   EXPECT_TRUE(writer->Write("z", {&value, 1}).ok());
   const std::string begin = *writer->Finish();
   WriteBytes(folder_ / "out", bytes.replace(0, begin.size(), begin));
-  const auto array = ReadArray({.path = folder_ / "out"});
-  ASSERT_TRUE(array.ok()) << array.status();
-  EXPECT_THAT(array->dims, testing::ElementsAre(13, 1));
-  EXPECT_TRUE(std::isnan(reinterpret_cast<const float*>(array->data())[11]));
-  EXPECT_EQ(reinterpret_cast<const float*>(array->data())[12], 7);
+  const auto array = ReadArray({.path = folder_ / "out"}).value();
+  EXPECT_THAT(array.dims, testing::ElementsAre(13, 1));
+  EXPECT_TRUE(std::isnan(reinterpret_cast<const float*>(array.data())[11]));
+  EXPECT_EQ(reinterpret_cast<const float*>(array.data())[12], 7);
 }
 
 TEST_F(Writer, Errors) {

@@ -25,18 +25,15 @@ using testing::Pointwise;
 constexpr int64_t kSteps = 7;
 
 Parsed<NetConfig> Parse(const std::string& text) {
-  auto net = ParseNetText(text, "net.textproto");
-  EXPECT_TRUE(net.ok()) << net.status();
-  return *std::move(net);
+  return ParseNetText(text, "net.textproto").value();
 }
 
 DataConfig Data(const std::string& text = "") {
-  auto trainer = ParseTrainerText(
+  auto trainer = *ParseTrainerText(
       absl::StrCat("net: \"n\" data { train { arrays { array { input: \"x\" file: \"x.npy\" } } } ",
                    text, " } optimizer { sgd {} } learning_rate { base: 1 } batch: 1 steps: 1"),
       "trainer.textproto");
-  EXPECT_TRUE(trainer.ok()) << trainer.status();
-  return trainer->message->data();
+  return trainer.message->data();
 }
 
 // A net cut to its first output, with random weights.
@@ -45,9 +42,7 @@ class Streamed {
   Streamed(const std::string& text, Device& device, const Primitives& primitives,
            const std::string& precision = "")
       : net_(Parse(absl::StrCat(precision, text))), device_(device), primitives_(primitives) {
-    auto predictions = CutToPredict({}, "", net_);
-    EXPECT_TRUE(predictions.ok()) << predictions.status();
-    predictions_ = *std::move(predictions);
+    predictions_ = CutToPredict({}, "", net_).value();
   }
 
   Parsed<NetConfig>& net() { return net_; }
@@ -63,12 +58,11 @@ class Streamed {
       options.feed.inputs.push_back(
           {.name = input.name(), .label = input.type() == InputConfig::LABEL});
     }
-    const auto plan = PlanModel(net_, options);
-    EXPECT_TRUE(plan.ok()) << plan.status();
+    const auto plan = PlanModel(net_, options).value();
     std::mt19937 random(1);
     std::vector<NamedTensor> tensors;
     std::vector<std::vector<double>> memory;
-    for (const Parameter& parameter : plan->parameters.all()) {
+    for (const Parameter& parameter : plan.parameters.all()) {
       Tensor tensor{nullptr, CanonicalShape(parameter, ""), FileDType(parameter)};
       memory.emplace_back(static_cast<size_t>(tensor.elements()) + 1);
       tensor.data = memory.back().data();
@@ -82,9 +76,7 @@ class Streamed {
       }
       tensors.push_back({CanonicalName(parameter, ""), tensor});
     }
-    auto trained = LoadTrained(net_, options, TensorFile().With(tensors), "w", device_);
-    EXPECT_TRUE(trained.ok()) << trained.status();
-    trained_ = *std::move(trained);
+    trained_ = LoadTrained(net_, options, TensorFile().With(tensors), "w", device_).value();
     return trained_;
   }
 
@@ -120,13 +112,8 @@ class StreamNetTest : public testing::Test {
  protected:
   std::unique_ptr<StreamNet> Open(Streamed& streamed, const DataConfig& data = Data(),
                                   const Fit& fit = {}) {
-    auto inputs = CutToStep(data, fit, streamed.net());
-    EXPECT_TRUE(inputs.ok()) << inputs.status();
-    inputs_.push_back(*std::move(inputs));
-    auto stream =
-        StreamNet::Create(streamed.Load(), inputs_.back(), streamed.predictions(), *device_);
-    EXPECT_TRUE(stream.ok()) << stream.status();
-    return *std::move(stream);
+    inputs_.push_back(CutToStep(data, fit, streamed.net()).value());
+    return *StreamNet::Create(streamed.Load(), inputs_.back(), streamed.predictions(), *device_);
   }
   static std::string Refusal(StreamNet& stream, const std::string& line) {
     return std::string(stream.Step(line).status().message());
@@ -280,9 +267,8 @@ TEST_F(StreamNetTest, RefusesNetsThatNeedWholeSequences) {
       "hidden: "
       "2 } } layer { name: \"l\" input: [\"r\", \"y\"] mean_squared_error {} }",
       *device_, *primitives_);
-  const auto inputs = CutToStep(Data(), {}, along.net());
-  ASSERT_TRUE(inputs.ok()) << inputs.status();
-  EXPECT_THAT(std::string(StreamNet::Create(along.Load(), *inputs, along.predictions(), *device_)
+  const auto inputs = CutToStep(Data(), {}, along.net()).value();
+  EXPECT_THAT(std::string(StreamNet::Create(along.Load(), inputs, along.predictions(), *device_)
                               .status()
                               .message()),
               HasSubstr("layer \"c\": goes along the steps, so it needs whole sequences"));

@@ -19,24 +19,22 @@ std::vector<std::string> Warnings(const std::string& layers, bool test = true,
                                   const std::string& optimizer = "sgd {}",
                                   const std::string& rate = "base: 0.1", int ranks = 1,
                                   int64_t batch = 4, const std::string& data = "") {
-  const auto net = ParseNetText(absl::StrCat("name: 't' input { name: 'image' dims: [6, 6, 2] }\n"
-                                             "input { name: 'label' type: LABEL }\n",
-                                             layers),
-                                "n");
-  EXPECT_TRUE(net.ok()) << net.status();
+  const auto net = *ParseNetText(absl::StrCat("name: 't' input { name: 'image' dims: [6, 6, 2] }\n"
+                                              "input { name: 'label' type: LABEL }\n",
+                                              layers),
+                                 "n");
   const auto trainer =
-      ParseTrainerText(absl::StrCat("net: 'n' data { train { idx { images: 'a' labels: 'b' } } ",
-                                    data, " }\noptimizer { ", optimizer, " }\nlearning_rate { ",
-                                    rate, " }\nbatch: 4 steps: 1"),
-                       "t");
-  EXPECT_TRUE(trainer.ok()) << trainer.status();
+      *ParseTrainerText(absl::StrCat("net: 'n' data { train { idx { images: 'a' labels: 'b' } } ",
+                                     data, " }\noptimizer { ", optimizer, " }\nlearning_rate { ",
+                                     rate, " }\nbatch: 4 steps: 1"),
+                        "t");
   const Primitives primitives(DeviceKind::kCpu, 1);
-  const auto plan = PlanModel(*net, {.shape = {.global = batch, .ranks = ranks},
-                                     .test_batch = test ? 4 : 0,
-                                     .test_samples = test ? 4 : 0,
-                                     .primitives = &primitives});
+  const auto plan = PlanModel(net, {.shape = {.global = batch, .ranks = ranks},
+                                    .test_batch = test ? 4 : 0,
+                                    .test_samples = test ? 4 : 0,
+                                    .primitives = &primitives});
   EXPECT_TRUE(plan.ok()) << plan.status();
-  return plan.ok() ? Lint(*trainer, *net, *plan) : std::vector<std::string>();
+  return plan.ok() ? Lint(trainer, net, *plan) : std::vector<std::string>();
 }
 
 constexpr char kLoss[] = "layer { name: 'loss' input: ['fc', 'label'] softmax_cross_entropy {} }\n";
@@ -226,16 +224,15 @@ TEST(Lint, LearningRatesFarFromUsual) {
 }
 
 TEST(LintData, MoreOutputsThanClasses) {
-  const auto trainer = ParseTrainerText(
+  const auto trainer = *ParseTrainerText(
       "net: 'n' data { train { images { folder: 'a' } } }\noptimizer { sgd {} }\n"
       "learning_rate { base: 0.1 } batch: 4 steps: 1",
       "t");
-  ASSERT_TRUE(trainer.ok()) << trainer.status();
   const DataLook look{.digest = "",
                       .large = {},
                       .takers = {{"text", "embedding", 999}, {"label", "n:3:1: loss", 2}}};
   const auto warnings = [&](const std::vector<std::string>& classes) {
-    return LintData(*trainer, look, classes);
+    return LintData(trainer, look, classes);
   };
   EXPECT_THAT(warnings({"a", "b"}),
               ElementsAre("n:3:1: loss takes 3 classes, but data.train has 2; write 2 outputs"));

@@ -77,20 +77,19 @@ std::vector<std::string> Train(const std::string& out, const std::string& layers
                                const std::vector<std::string>& overrides = {},
                                const std::string& optimizer = kMomentum,
                                const std::vector<int>& hosts = {}) {
-  const auto trainer = ParseTrainerText(absl::StrCat(R"(
+  const auto trainer = *ParseTrainerText(absl::StrCat(R"(
       net: "net" batch: 7 steps: 50 checkpoint_every: 25 precision: F64
       optimizer { )",
-                                                     optimizer, R"( } learning_rate { base: 0.05 }
+                                                      optimizer, R"( } learning_rate { base: 0.05 }
       data { train { idx { images: "i" labels: "l" } } })"),
-                                        "trainer", overrides);
-  const auto net = ParseNetText(absl::StrCat(kInputs, layers), "net");
-  EXPECT_TRUE(trainer.ok() && net.ok()) << trainer.status() << net.status();
+                                         "trainer", overrides);
+  const auto net = ParseNetText(absl::StrCat(kInputs, layers), "net").value();
   TrainingOptions options;
   options.out = out;
   options.resume = std::filesystem::exists(out) ? "latest" : "";
-  options.net_text = net->message->DebugString();
+  options.net_text = net.message->DebugString();
   std::vector<std::string> digests;
-  for (const auto& digest : TrainOnThreads({*trainer, *net, Samples, options, ranks, hosts})) {
+  for (const auto& digest : TrainOnThreads({trainer, net, Samples, options, ranks, hosts})) {
     EXPECT_TRUE(digest.ok()) << digest.status();
     digests.push_back(digest.value_or(""));
   }
@@ -291,10 +290,9 @@ TEST(Average, FollowsTheFormulaForTwentySteps) {
       if (absl::StrContains(name, "running")) values = last.at(name);
     }
     const auto read = [&](const std::string& out, WeightsKind kind) {
-      const auto weights = ReadWeights(folder / out, "", kind);
-      EXPECT_TRUE(weights.ok()) << weights.status();
-      EXPECT_EQ(weights->averages, kind == WeightsKind::kAverages);
-      return ValuesOf(weights->tensors);
+      const auto weights = ReadWeights(folder / out, "", kind).value();
+      EXPECT_EQ(weights.averages, kind == WeightsKind::kAverages);
+      return ValuesOf(weights.tensors);
     };
     EXPECT_LT(Difference(read("straight", WeightsKind::kAverages), expected), 1e-12);
     EXPECT_EQ(read("straight", WeightsKind::kLast), last);

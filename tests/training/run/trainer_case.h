@@ -120,17 +120,16 @@ class TrainerTest : public testing::Test {
   absl::Status Run(
       ProcessGroup& communication, int64_t reads, TrainingOptions options,
       const std::vector<std::string>& overrides = {}, const std::function<void()>& meet = [] {}) {
-    const auto trainer = ParseTrainer(folder_ / "trainer", overrides);
-    const auto net = ParseNetText(net_, "net");
-    EXPECT_TRUE(trainer.ok() && net.ok()) << trainer.status() << net.status();
+    const auto trainer = ParseTrainer(folder_ / "trainer", overrides).value();
+    const auto net = ParseNetText(net_, "net").value();
     const auto device = sim_bytes_ > 0 ? NewSimDevice({.threads = 1, .capacity_bytes = sim_bytes_})
                                        : NewCpuDevice({.threads = 1});
     const Primitives primitives(device->kind(), 1);
     const bool several = communication.size() > 1;  // of which one then fails alone
     RunData data{std::make_unique<Samples>(reads, /*labels_fail=*/several), nullptr, {}};
     if (test_reads_ > 0) data.test = std::make_unique<Samples>(test_reads_);
-    data.feed = *FeedOf(*net, *trainer, data.train.get(), data.test.get());
-    auto run = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives, communication,
+    data.feed = *FeedOf(net, trainer, data.train.get(), data.test.get());
+    auto run = Trainer::Prepare(trainer, net, std::move(data), *device, primitives, communication,
                                 options);
     EXPECT_TRUE(run.ok()) << run.status();
     if (!run.ok()) return run.status();

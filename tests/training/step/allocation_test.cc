@@ -91,23 +91,21 @@ constexpr int kSteps = 10;
 // once all ranks have called it.
 template <typename Meet>
 void Train(ProcessGroup& communication, const Meet& meet) {
-  const auto net = ParseNetText(kNet, "test.textproto");
-  ASSERT_TRUE(net.ok()) << net.status();
+  const auto net = ParseNetText(kNet, "test.textproto").value();
   const auto device = NewCpuDevice({.threads = 1});
   ASSERT_TRUE(communication.UseDevice(*device).ok());
   const Primitives primitives(DeviceKind::kCpu, 1);
   OptimizerConfig sgd;
   sgd.mutable_sgd()->set_momentum(0.9f);
   const auto optimizer = NewOptimizer(sgd);
-  auto plan = PlanModel(
-      *net, {.shape = {.global = 16, .rank = communication.rank(), .ranks = communication.size()},
-             .slots = optimizer->slot_names(),
-             .bucket_bytes = 1 << 18,  // several
-             .feed = FeedOfBytes(*net->message),
-             .primitives = &primitives});
-  ASSERT_TRUE(plan.ok()) << plan.status();
+  auto plan = *PlanModel(
+      net, {.shape = {.global = 16, .rank = communication.rank(), .ranks = communication.size()},
+            .slots = optimizer->slot_names(),
+            .bucket_bytes = 1 << 18,  // several
+            .feed = FeedOfBytes(*net.message),
+            .primitives = &primitives});
   const auto stream = *device->NewStream();
-  const auto model = *Model::Create(*std::move(plan), *device, *stream, &communication);
+  const auto model = *Model::Create(std::move(plan), *device, *stream, &communication);
   ASSERT_TRUE(model->Initialize(*stream).ok());
   const auto step = *TrainingStep::Create(*model, *optimizer, *device, *stream, communication);
   const Tensor input = model->train().input(0);
@@ -183,9 +181,8 @@ TEST(Allocation, RanksAsThreads) {
 
 TEST(Allocation, RanksAsProcesses) {
   const auto communication =
-      ProcessGroup::Start([] { return NewMpiCommunicator(/*timeout_ms=*/20'000); }, {"ring"});
-  ASSERT_TRUE(communication.ok()) << communication.status();
-  Train(**communication, [&] { ASSERT_TRUE((*communication)->Barrier().ok()); });
+      *ProcessGroup::Start([] { return NewMpiCommunicator(/*timeout_ms=*/20'000); }, {"ring"});
+  Train(*communication, [&] { ASSERT_TRUE(communication->Barrier().ok()); });
   Report();
 }
 

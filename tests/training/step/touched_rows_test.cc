@@ -46,9 +46,7 @@ Parsed<NetConfig> NetOf(const Setting& setting) {
       std::string(setting.lazy ? "true" : "false") +
       " } } layer { name: \"flat\" flatten {} } layer { name: \"fc\" dense { outputs: 4 } } "
       "layer { name: \"loss\" input: \"fc\" input: \"label\" softmax_cross_entropy {} }";
-  auto net = ParseNetText(text, "test.textproto");
-  EXPECT_TRUE(net.ok()) << net.status();
-  return *std::move(net);
+  return ParseNetText(text, "test.textproto").value();
 }
 
 OptimizerConfig ConfigOf(const char* text) {

@@ -138,10 +138,9 @@ Outcome Train(const Setting& of, ProcessGroup& communication, Device* device,
   Outcome outcome;
   const int64_t accumulate = of.accumulate;
   const auto optimizer = NewOptimizer(Config(of.optimizer));
-  auto plan = Plan(of, device->kind(), communication.rank(), primitives, device->capacity_bytes());
-  EXPECT_TRUE(plan.ok()) << plan.status();
+  auto plan = *Plan(of, device->kind(), communication.rank(), primitives, device->capacity_bytes());
   const auto stream = *device->NewStream();
-  const auto model = *Model::Create(*std::move(plan), *device, *stream, &communication);
+  const auto model = *Model::Create(std::move(plan), *device, *stream, &communication);
   EXPECT_TRUE(model->Initialize(*stream).ok());
   EXPECT_EQ(model->one_copy(),
             of.shard && communication.size() > 1 && device->kind() == DeviceKind::kCpu);
@@ -191,9 +190,8 @@ Outcome Train(const Setting& of, ProcessGroup& communication, Device* device,
     std::vector<double> seconds(model->plan().train->trace.trace.steps.size());
     std::mt19937 random(17);
     for (double& one : seconds) one = static_cast<double>(random() % 100) * 1e-6;
-    const absl::StatusOr<bool> anew = model->PlanPagesAnew(*stream, seconds);
-    EXPECT_TRUE(anew.ok()) << anew.status();
-    if (!*anew) continue;
+    const bool anew = model->PlanPagesAnew(*stream, seconds).value();
+    if (!anew) continue;
     outcome.planned_anew = true;
     step = *TrainingStep::Create(*model, *optimizer, *device, *stream, communication);
   }
@@ -418,10 +416,9 @@ TEST(TrainingStep, HostUpdatesAreNotBehindAGate) {
   const Setting clipped = {
       .clip_norm = 1, .net = kWideNet, .bucket_bytes = 4096, .costs = kSlowCopies};
   const size_t least = LeastCapacity(*Plan(clipped, DeviceKind::kSim, 0, primitives));
-  const auto plan = Plan(clipped, DeviceKind::kSim, 0, primitives, least);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_TRUE(plan->pages());
-  EXPECT_TRUE(plan->train->paging->host_steps.empty());
+  const auto plan = Plan(clipped, DeviceKind::kSim, 0, primitives, least).value();
+  ASSERT_TRUE(plan.pages());
+  EXPECT_TRUE(plan.train->paging->host_steps.empty());
 }
 
 TEST(TrainingStep, ANaNOnOneRankStopsAllInItsStepWithTheSameReason) {
