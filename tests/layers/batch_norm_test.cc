@@ -17,24 +17,18 @@ TEST(BatchNorm, HandComputed) {
     layer.output_gradient = {1, 0, 0, 2};
     layer.buffers = {{1, 2}, {2, 4}};
     const RunResult result = Ran(layer, {.compute = compute});
-    const auto near = [&](const Doubles& got, const Doubles& expected) {
-      ASSERT_EQ(got.size(), expected.size());
-      for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-6);
-    };
-    near(result.output, {-2, -2, 2, 0});
-    near(result.parameter_gradients[0], {-1, 2});
-    near(result.parameter_gradients[1], {1, 2});
-    near(result.input_gradients[0], {0, 0, 0, 0});
+    EXPECT_THAT(result.output, IsNear({-2, -2, 2, 0}, 1e-6));
+    EXPECT_THAT(result.parameter_gradients[0], IsNear({-1, 2}, 1e-6));
+    EXPECT_THAT(result.parameter_gradients[1], IsNear({1, 2}, 1e-6));
+    EXPECT_THAT(result.input_gradients[0], IsNear({0, 0, 0, 0}, 1e-6));
     // Nine tenths of the old ones and a tenth of the batch's; its unbiased variances are 2 and 8.
-    near(result.buffers[0], {1.1, 2});
-    near(result.buffers[1], {2, 4.4});
+    EXPECT_THAT(result.buffers[0], IsNear({1.1, 2}, 1e-6));
+    EXPECT_THAT(result.buffers[1], IsNear({2, 4.4}, 1e-6));
   }
 }
 
 TEST(BatchNorm, TestsUseTheRunningStatistics) {
-  LayerCase layer{"batch_norm { epsilon: 1 }", {Real({2, 1}, {7, 1})}};
-  layer.parameters = {{2}, {10}};
-  layer.buffers = {{3}, {3}};
+  LayerCase layer{"batch_norm { epsilon: 1 }", {Real({2, 1}, {7, 1})}, {{2}, {10}}, {}, {{3}, {3}}};
   const RunResult result = Ran(layer, {.train = false});
   EXPECT_EQ(result.output, (Doubles{14, 8}));
   EXPECT_EQ(result.buffers, layer.buffers);
@@ -42,11 +36,9 @@ TEST(BatchNorm, TestsUseTheRunningStatistics) {
 
 // A channel far from 0 keeps its variance's digits in F32.
 TEST(BatchNorm, LargeMeans) {
-  LayerCase layer{"batch_norm { epsilon: 1e-12 }", {Real({2, 1}, {4096, 4098})}};
-  layer.parameters = {{1}, {0}};
+  LayerCase layer{"batch_norm { epsilon: 1e-12 }", {Real({2, 1}, {4096, 4098})}, {{1}, {0}}};
   const RunResult result = Ran(layer, {.compute = DType::kF32});
-  EXPECT_NEAR(result.output[0], -1, 1e-3);
-  EXPECT_NEAR(result.output[1], 1, 1e-3);
+  EXPECT_THAT(result.output, IsNear({-1, 1}, 1e-3));
 }
 
 // Whatever the value and the deviation's factor, in training and in tests.
@@ -65,12 +57,8 @@ TEST(BatchNorm, ConstantChannelIsItsBias) {
 }
 
 TEST(BatchNorm, OneElementAChannel) {
-  LayerCase layer{"batch_norm {}", {Real({1, 2}, {5, -7})}};
-  layer.parameters = {{1, 1}, {0.5, 2}};
-  const RunResult result = Ran(layer);
-  for (const auto& [got, expected] : {std::pair(result.output[0], 0.5), {result.output[1], 2}}) {
-    EXPECT_NEAR(got, expected, 1e-12);
-  }
+  const RunResult result = Ran({"batch_norm {}", {Real({1, 2}, {5, -7})}, {{1, 1}, {0.5, 2}}});
+  EXPECT_THAT(result.output, IsNear({0.5, 2}, 1e-12));
   for (const double variance : result.buffers[1]) EXPECT_DOUBLE_EQ(variance, 0.9);
 }
 

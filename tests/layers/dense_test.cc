@@ -86,9 +86,7 @@ TEST(Dense, CutsALargeWeight) {
       input_gradient[i] += expected.input_gradients[0][i];
     }
   }
-  for (size_t i = 0; i < input_gradient.size(); ++i) {
-    ASSERT_NEAR(result.input_gradients[0][i], input_gradient[i], 1e-4);
-  }
+  EXPECT_THAT(result.input_gradients[0], IsNear(input_gradient, 1e-4));
 }
 
 TEST(Dense, CutsALargeWeightOfNoRows) {

@@ -24,15 +24,11 @@ constexpr double kGradientTolerance = 1e-7;
 
 double Objective(const LayerCase& layer, RunOptions options) {
   options.backward = false;
-  const auto result = RunLayer(layer, options);
-  if (!result.ok()) {
-    ADD_FAILURE() << result.status();
-    return 0;
-  }
+  const RunResult result = Ran(layer, options);
   double sum = 0;
-  for (size_t i = 0; i < result->output.size(); ++i) {
+  for (size_t i = 0; i < result.output.size(); ++i) {
     const auto at = static_cast<int64_t>(i);
-    sum += result->output[i] *
+    sum += result.output[i] *
            (layer.output_gradient.empty() ? RandomCotangent(at) : layer.output_gradient[i]);
   }
   return sum;
@@ -218,10 +214,7 @@ class Contract {
   RunResult Run(RunOptions run) const { return Run(layer_, run); }
   RunResult Run(const LayerCase& layer, RunOptions run) const {
     run.backward = options_.differentiable;
-    auto result = RunLayer(layer, run);
-    if (result.ok()) return *std::move(result);
-    ADD_FAILURE() << result.status();
-    return {};
+    return Ran(layer, run);
   }
 
   // What a device could get wrong.  Says what it runs, since tools/gpu ends a test that is silent.
@@ -434,7 +427,7 @@ void CompareNear(const std::string& what, const Doubles& a, const Doubles& b, do
 }
 
 void CheckGradients(const LayerCase& layer, const RunOptions& options) {
-  const auto analytic = RunLayer(layer, options).value();
+  const RunResult analytic = Ran(layer, options);
   LayerCase moving = layer;
   moving.parameters = analytic.parameters;
   const auto check = [&](const std::string& name, const Doubles& gradient, Doubles& values) {

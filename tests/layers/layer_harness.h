@@ -7,6 +7,8 @@
 // pass a statistic is summed once.
 #pragma once
 
+#include <gmock/gmock.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -60,6 +62,11 @@ absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& opt
 
 // Its result, for tests that are about nothing else.  Throws if the layer does not run.
 RunResult Ran(const LayerCase& layer, const RunOptions& options = {});
+
+// A matcher: as many values, each this near in absolute terms.
+inline auto IsNear(const Doubles& values, double tolerance) {
+  return testing::Pointwise(testing::DoubleNear(tolerance), values);
+}
 
 // The message with which Create or Infer refuses the case, or "" if they do not.
 std::string Refusal(const LayerCase& layer, const RunOptions& options = {});

@@ -12,9 +12,8 @@ namespace {
 // y = 2 n + 10, 4 n + 20; g = s dy has the mean 3 and g n the mean 1/2.
 TEST(LayerNorm, HandComputed) {
   for (const DType compute : kRealTypes) {
-    LayerCase layer{"layer_norm { epsilon: 3 }", {Real({1, 1, 2}, {1, 3})}};
-    layer.parameters = {{2, 4}, {10, 20}};
-    layer.output_gradient = {1, 1};
+    LayerCase layer{
+        "layer_norm { epsilon: 3 }", {Real({1, 1, 2}, {1, 3})}, {{2, 4}, {10, 20}}, {1, 1}};
     const RunResult result = Ran(layer, {.compute = compute});
     EXPECT_EQ(result.output_shape, (Shape{1, 1, 2}));
     EXPECT_EQ(result.output, (Doubles{9, 22}));

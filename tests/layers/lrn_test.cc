@@ -15,11 +15,8 @@ TEST(Lrn, HandComputed) {
     LayerCase layer{"lrn { size: 3 alpha: 3 beta: 1 }", {Real({1, 1, 1, 3}, {1, 0, 1})}};
     layer.output_gradient = {1, 1, 1};
     const RunResult result = Ran(layer, {.compute = compute});
-    const Doubles y = {0.5, 0, 0.5}, dx = {0, 1.0 / 3, 0};
-    for (size_t i = 0; i < 3; ++i) {
-      EXPECT_NEAR(result.output[i], y[i], tolerance);
-      EXPECT_NEAR(result.input_gradients[0][i], dx[i], tolerance);
-    }
+    EXPECT_THAT(result.output, IsNear({0.5, 0, 0.5}, tolerance));
+    EXPECT_THAT(result.input_gradients[0], IsNear({0, 1.0 / 3, 0}, tolerance));
   }
 }
 

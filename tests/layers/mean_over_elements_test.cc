@@ -37,8 +37,7 @@ TEST(MeanOverElements, HandComputed) {
       const double tolerance = compute == DType::kF64   ? 1e-15
                                : compute == DType::kF32 ? 1e-6
                                                         : 1e-2;
-      LayerCase layer{c.layer, {Real({2, 2}, c.x), Real({2, 2}, c.t)}};
-      layer.output_gradient = {4};
+      LayerCase layer{c.layer, {Real({2, 2}, c.x), Real({2, 2}, c.t)}, {}, {4}};
       const RunResult result = Ran(layer, {.compute = compute});
       double sum = 0;
       for (const double loss : c.losses) sum += loss;
@@ -47,9 +46,7 @@ TEST(MeanOverElements, HandComputed) {
       EXPECT_NEAR(result.metric[0], sum, 4 * tolerance) << c.layer;
       EXPECT_EQ(result.metric[1], 4);
       for (size_t k = 0; k < 2; ++k) {
-        for (size_t i = 0; i < 4; ++i) {
-          EXPECT_NEAR(result.input_gradients[k][i], c.gradients[k][i], 4 * tolerance) << c.layer;
-        }
+        EXPECT_THAT(result.input_gradients[k], IsNear(c.gradients[k], 4 * tolerance)) << c.layer;
       }
     }
   }
@@ -68,10 +65,8 @@ TEST(TimeToEvent, HandComputed) {
       EXPECT_NEAR(result.output[0], sum / 4, tolerance);
       EXPECT_NEAR(result.metric[0], sum, 4 * tolerance);
       EXPECT_EQ(result.metric[1], 4);
-      const Doubles slopes = {-2, -1.5, 0, 0, 2};  // dy 2 / 4
-      for (size_t i = 0; i < 5; ++i) {
-        EXPECT_NEAR(result.input_gradients[0][i], slopes[i], 4 * tolerance);
-      }
+      // dy 2 / 4
+      EXPECT_THAT(result.input_gradients[0], IsNear({-2, -1.5, 0, 0, 2}, 4 * tolerance));
       // Beyond the horizon, and where it does not count, the time does not matter.
       EXPECT_NEAR(result.input_gradients[1][0], -2 / std::log(10), 4 * tolerance);
       EXPECT_EQ(result.input_gradients[1][3], 0);

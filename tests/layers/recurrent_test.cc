@@ -11,12 +11,9 @@ namespace gyre {
 namespace {
 
 void ExpectNear(const char* what, const Doubles& got, const Doubles& want, double tolerance) {
-  ASSERT_EQ(got.size(), want.size()) << what;
   double largest = 1;
   for (const double x : want) largest = std::max(largest, std::abs(x));
-  for (size_t i = 0; i < got.size(); ++i) {
-    ASSERT_NEAR(got[i], want[i], tolerance * largest) << what << "[" << i << "]";
-  }
+  EXPECT_THAT(got, IsNear(want, tolerance * largest)) << what;
 }
 
 // h1 = 2 * 1 + 0.5 - 1 = 1.5, h2 = max(0, 2 * -1 + 3 * 1.5 - 0.5) = 2, h3 = max(0, -6 + 6 - 0.5) =

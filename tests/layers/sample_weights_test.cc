@@ -59,8 +59,7 @@ LayerCase Weighed(const Kind& kind, Doubles weights) {
 }
 
 LayerCase Plain(const Kind& kind) {
-  LayerCase layer{kind.config, {kind.scores, kind.labels}};
-  layer.output_gradient = {4};
+  LayerCase layer{kind.config, {kind.scores, kind.labels}, {}, {4}};
   return layer;
 }
 

@@ -31,18 +31,14 @@ double Tolerance(DType compute) {
 TEST(SoftmaxCrossEntropy, HandComputed) {
   for (const DType compute : kRealTypes) {
     const double tolerance = Tolerance(compute);
-    LayerCase layer{kPlain, {kScores, Labels({1, 0})}};
-    layer.output_gradient = {10};
+    LayerCase layer{kPlain, {kScores, Labels({1, 0})}, {}, {10}};
     const RunResult result = Ran(layer, {.compute = compute});
     EXPECT_EQ(result.output_shape, Shape{});
     EXPECT_NEAR(result.output[0], (std::log(2) + std::log(4.0 / 3)) / 2, tolerance);
     EXPECT_NEAR(result.metric[0], std::log(2) + std::log(4.0 / 3), 2 * tolerance);
     EXPECT_EQ(result.metric[1], 2);
     // 10 / 2 times [1/2, 1/2 - 1], [3/4 - 1, 1/4].
-    const Doubles expected = {2.5, -2.5, -1.25, 1.25};
-    for (size_t i = 0; i < 4; ++i) {
-      EXPECT_NEAR(result.input_gradients[0][i], expected[i], 10 * tolerance);
-    }
+    EXPECT_THAT(result.input_gradients[0], IsNear({2.5, -2.5, -1.25, 1.25}, 10 * tolerance));
   }
 }
 
@@ -91,10 +87,7 @@ TEST(SoftmaxCrossEntropy, LabelSmoothing) {
     const RunResult result = Ran(layer, {.compute = compute});
     EXPECT_NEAR(result.output[0], (log2 + 7.0 / 8 * log4_3 + 1.0 / 8 * log4) / 2, 2 * tolerance);
     // 16 / 2 times [1/2 - 1/8, 1/2 - 7/8], [3/4 - 7/8, 1/4 - 1/8].
-    const Doubles expected = {3, -3, -1, 1};
-    for (size_t i = 0; i < 4; ++i) {
-      EXPECT_NEAR(result.input_gradients[0][i], expected[i], 20 * tolerance);
-    }
+    EXPECT_THAT(result.input_gradients[0], IsNear({3, -3, -1, 1}, 20 * tolerance));
   }
 }
 
@@ -249,11 +242,9 @@ TEST(SoftmaxCrossEntropy, Distributions) {
         0.55323541329252834, 0.56452213330783019, 0.29303856896721631, 0.47215427586886527,
         0.076346422418040794, 0.076067082385496851, 0.39176832954198743, 0.29954270596374211}}};
   for (const auto& c : cases) {
-    LayerCase layer{c.config, {x, q}};
-    layer.output_gradient = {1};
     for (const DType compute : kRealTypes) {
       const double tolerance = compute == DType::kF64 ? 1e-14 : 10 * Tolerance(compute);
-      const RunResult result = Ran(layer, {.compute = compute});
+      const RunResult result = Ran({c.config, {x, q}, {}, {1}}, {.compute = compute});
       CompareNear("mean", {c.mean}, result.output, tolerance);
       CompareNear("dx", c.dx, result.input_gradients[0], tolerance);
       CompareNear("dq", c.dq, result.input_gradients[1], tolerance);
