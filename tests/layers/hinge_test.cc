@@ -26,8 +26,7 @@ TEST(Hinge, HandComputed) {
       LayerCase layer{c.layer, {kScores, Labels({0, 1})}, {}, {6}};
       const RunResult result = Ran(layer, {.compute = compute});
       EXPECT_EQ(result.output_shape, Shape{});
-      const double y = RoundedTo(compute, {c.sum / 6})[0];
-      EXPECT_NEAR(result.output[0], y, 1e-15) << c.layer;
+      EXPECT_NEAR(result.output[0], RoundedTo(compute, {c.sum / 6})[0], 1e-15) << c.layer;
       EXPECT_NEAR(result.metric[0], c.sum / 3, 1e-15) << c.layer;
       EXPECT_EQ(result.metric[1], 2);
       EXPECT_EQ(result.input_gradients[0], c.gradient) << c.layer;

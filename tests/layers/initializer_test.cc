@@ -122,8 +122,7 @@ TEST(Initializer, NarrowTypesAreF64Rounded) {
 
 TEST(Initializer, FallbackWhereNotSet) {
   const Initializer fallback{.kind = Initializer::Kind::kMsra, .fan_in = 7, .fan_out = 5};
-  const Initializer unset = Made("", fallback);
-  EXPECT_EQ(unset.kind, Initializer::Kind::kMsra);
+  EXPECT_EQ(Made("", fallback).kind, Initializer::Kind::kMsra);
   const Initializer set = Made("xavier {}", fallback);
   EXPECT_EQ(set.kind, Initializer::Kind::kXavier);
   EXPECT_EQ(set.fan_in, 7);

@@ -34,8 +34,7 @@ TEST(Pool2d, PassesNaNOn) {
 // The first of equal maxima in row-major order takes the whole gradient.
 TEST(Pool2d, TiesGoToTheFirst) {
   LayerCase layer{"pool2d { kernel: 2 }", {Real({1, 2, 2, 1}, {3, 5, 5, 5})}, {}, {7}};
-  const RunResult result = Ran(layer);
-  EXPECT_EQ(result.input_gradients[0], (Doubles{0, 7, 0, 0}));
+  EXPECT_EQ(Ran(layer).input_gradients[0], (Doubles{0, 7, 0, 0}));
 }
 
 // Two channels are pooled apart; padding does not count: corners have one element, edges two.

@@ -154,8 +154,7 @@ TEST(Blocks, PositionsNameTheLineAndThePlaceThatUsesIt) {
   EXPECT_EQ(net.source->Where(fc, "phase"), "n:4:9, used at n:5:1");
   EXPECT_EQ(net.source->Where(fc.dense(), "outputs"), "n:6:22");
   EXPECT_EQ(net.source->Where(fc.dense()), "n:4:28, used at n:5:1");
-  const LayerConfig& drop = net.message->layer(1);
-  EXPECT_EQ(net.source->Where(drop.dropout(), "rate"), "n:3:59");
+  EXPECT_EQ(net.source->Where(net.message->layer(1).dropout(), "rate"), "n:3:59");
 }
 
 TEST(Blocks, Errors) {

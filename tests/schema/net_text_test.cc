@@ -69,8 +69,7 @@ TEST(NetText, ListsOfLayerTypesStartWith) {
        "relu"},
   };
   for (const auto& c : cases) {
-    const std::string error = ErrorOf(kHead + c.layer);
-    EXPECT_EQ(error.substr(0, c.error.size()), c.error);
+    EXPECT_EQ(ErrorOf(kHead + c.layer).substr(0, c.error.size()), c.error);
   }
 }
 
