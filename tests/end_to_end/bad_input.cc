@@ -109,8 +109,7 @@ GoodFolder::GoodFolder() {
   static const std::unique_ptr<TempFolder> good = [] {
     auto made = std::make_unique<TempFolder>();
     WriteFolder(made->path());
-    const ToolResult result = RunIn(made->path(), "train", {"--out=@/run", "--checkpoint_every=2"});
-    EXPECT_EQ(result.exit_code, 0) << result.ToString();
+    Succeeded(RunIn(made->path(), "train", {"--out=@/run", "--checkpoint_every=2"}));
     return made;
   }();
   fs::copy(good->path(), path(), fs::copy_options::recursive);

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <stdexcept>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -246,6 +247,11 @@ std::string Tool::Out() const { return ReadAll(out_); }
 ToolResult RunTool(const std::string& tool, const std::vector<std::string>& arguments,
                    const ToolOptions& options) {
   return Tool(tool, arguments, options).Wait();
+}
+
+ToolResult Succeeded(ToolResult result) {
+  if (result.exit_code != 0) throw std::runtime_error(result.ToString());
+  return result;
 }
 
 std::vector<std::string> Joined(std::vector<std::string> flags,

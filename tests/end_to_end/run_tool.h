@@ -78,6 +78,9 @@ class Tool {
 ToolResult RunTool(const std::string& tool, const std::vector<std::string>& arguments,
                    const ToolOptions& options = {});
 
+// The result.  Throws if the tool failed.
+ToolResult Succeeded(ToolResult result);
+
 // All of `flags` and then all of `more`, which win.
 std::vector<std::string> Joined(std::vector<std::string> flags,
                                 const std::vector<std::string>& more);

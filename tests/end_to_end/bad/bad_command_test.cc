@@ -346,8 +346,7 @@ TEST(Train, OnAGpuWhereThereIsNone) {
 
 TEST(Train, HelpTeaches) {
   for (const int ranks : {1, 2}) {
-    const ToolResult result = RunTool("train", {"--help"}, {.ranks = ranks});
-    EXPECT_EQ(result.exit_code, 0) << result.ToString();
+    const ToolResult result = Succeeded(RunTool("train", {"--help"}, {.ranks = ranks}));
     EXPECT_EQ(result.err, "");
     EXPECT_EQ(result.out.find("train trains a net.\n"), 0u) << result.out;
     for (const char* taught :

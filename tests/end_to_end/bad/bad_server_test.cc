@@ -116,11 +116,9 @@ std::string Part(int part) {
 
 void RunServer(const std::string& folder, const std::string& out,
                const std::vector<std::string>& more = {}) {
-  const ToolResult result =
-      RunTool("train", Joined({"--trainer=" + folder + "/trainer.textproto",
-                               "--out=" + folder + out, "--ranks=3", "--sync=bsp"},
-                              more));
-  ASSERT_EQ(result.exit_code, 0) << result.ToString();
+  Succeeded(RunTool("train", Joined({"--trainer=" + folder + "/trainer.textproto",
+                                     "--out=" + folder + out, "--ranks=3", "--sync=bsp"},
+                                    more)));
 }
 
 const std::vector<std::string> kResume = {"--out=@/parts", "--resume=latest", "--ranks=3",

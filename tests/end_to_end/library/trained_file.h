@@ -23,9 +23,8 @@ class TrainedFile {
     WriteTrainer(folder_ / "", ConvNetText(folder_.data()),
                  {.rest = absl::StrCat("batch: 8 steps: 6 seed: ", seed)});
     folder_.Digest("run");
-    const ToolResult exported =
-        RunTool("export", {absl::StrCat("--weights=", run()), absl::StrCat("--to=", file())});
-    EXPECT_EQ(exported.exit_code, 0) << exported.err;
+    Succeeded(
+        RunTool("export", {absl::StrCat("--weights=", run()), absl::StrCat("--to=", file())}));
     const std::string idx = folder_.Images("test");
     pixels_.assign(idx.begin(), idx.end());
   }
@@ -41,11 +40,9 @@ class TrainedFile {
   // The shares of all test samples by `predict`, with a thread and batches of `batch`.
   std::vector<float> Predicted(int64_t batch, const std::vector<std::string>& more = {}) const {
     const std::string to = folder_ / "predicted.npy";
-    const ToolResult result =
-        RunTool("predict", Joined({absl::StrCat("--run=", file()), absl::StrCat("--out=", to),
-                                   "--threads=1", absl::StrCat("--batch=", batch)},
-                                  more));
-    EXPECT_EQ(result.exit_code, 0) << result.err;
+    Succeeded(RunTool("predict", Joined({absl::StrCat("--run=", file()), absl::StrCat("--out=", to),
+                                         "--threads=1", absl::StrCat("--batch=", batch)},
+                                        more)));
     const std::string bytes = ReadBytes(to);
     std::vector<float> values(static_cast<size_t>(kSamples * data().classes));
     EXPECT_GT(bytes.size(), values.size() * sizeof(float));

@@ -26,8 +26,7 @@ class Memory : public testing::Test {
     for (const char* layer : {"fc1", "fc2"}) {
       more.push_back(absl::StrCat("--set=net.layer.", layer, ".dense.outputs=", wide));
     }
-    const ToolResult run = folder_.Train(absl::StrCat(wide), more);
-    EXPECT_EQ(run.exit_code, 0) << run.ToString();
+    const ToolResult run = Succeeded(folder_.Train(absl::StrCat(wide), more));
     const auto plan =
         nlohmann::json::parse(folder_.Train("plan", Joined(more, {"--plan", "--json"})).out,
                               nullptr, /*allow_exceptions=*/false);

@@ -243,9 +243,8 @@ TEST(PagingTold, PlanBatchAndRun) {
     return Joined(more, {"--device=sim", "--device_memory=" + bytes});
   };
   const std::string page = folder / "plan.html";
-  const ToolResult plan =
-      folder.Train("plan", on_sim("400K", {"--plan", "--verbose", "--plan_picture=" + page}));
-  EXPECT_EQ(plan.exit_code, 0) << plan.ToString();
+  const ToolResult plan = Succeeded(
+      folder.Train("plan", on_sim("400K", {"--plan", "--verbose", "--plan_picture=" + page})));
   EXPECT_THAT(plan.out, HasSubstr("an iteration, step by step:\n     0  upload\n     1  forward "));
   EXPECT_THAT(plan.out, HasSubstr("\n          fetched       "));
   EXPECT_THAT(plan.out, HasSubstr("\n          written back  "));
@@ -298,8 +297,7 @@ TEST(PagingTold, PlanBatchAndRun) {
       folder.Digest("chosen", on_sim("2M", {batch(resident), "--steps=3", "--resume=latest"})),
       folder.Digest("straight", on_sim("2M", {batch(resident), "--steps=3"})));
 
-  const ToolResult paged = folder.Train("paged", on_sim("400K", {"--steps=30"}));
-  ASSERT_EQ(paged.exit_code, 0) << paged.ToString();
+  const ToolResult paged = Succeeded(folder.Train("paged", on_sim("400K", {"--steps=30"})));
   EXPECT_THAT(paged.out, AllOf(HasSubstr("of which it waited for copies"), HasSubstr("(expected")));
   EXPECT_GT(folder.Metrics("paged", "fetched_bytes").at(0), 0);
   EXPECT_GT(folder.Metrics("paged", "iteration_seconds").at(0),

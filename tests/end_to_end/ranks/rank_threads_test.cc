@@ -55,8 +55,7 @@ TEST_F(RankThreads, SameBitsAsProcesses) {
 
 // Rank 0 alone speaks, and says how many there are.
 TEST_F(RankThreads, OneOutput) {
-  const ToolResult result = folder_.Train("out", {RanksFlag(3)});
-  EXPECT_EQ(result.exit_code, 0);
+  const ToolResult result = Succeeded(folder_.Train("out", {RanksFlag(3)}));
   EXPECT_THAT(result.out, HasSubstr(": 3 ranks of 1 thread on cpu, auto allreduce\n"));
   EXPECT_THAT(result.out, HasSubstr("\nallreduce auto: shared\n"));
   EXPECT_EQ(result.out.find("training "), result.out.rfind("training "));

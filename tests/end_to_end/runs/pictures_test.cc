@@ -195,9 +195,8 @@ TEST_F(Pictures, ThatAreDamagedKeepTheirPlace) {
                          {.ranks = 2})
                   .err,
               testing::HasSubstr("step 1: training data: no sample of 2 could be read: "));
-  const ToolResult tested = RunTool("evaluate", {"--trainer=" + folder_ / "trainer.textproto",
-                                                 "--weights=" + folder_ / "straight"});
-  EXPECT_EQ(tested.exit_code, 0) << tested.ToString();
+  Succeeded(RunTool("evaluate", {"--trainer=" + folder_ / "trainer.textproto",
+                                 "--weights=" + folder_ / "straight"}));
 }
 
 // A damaged picture ends all ranks with its name and the state before its step, from which the run

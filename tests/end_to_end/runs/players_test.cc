@@ -177,8 +177,7 @@ TEST_F(PlayersTest, HaveTheSameBitsHoweverTheyRun) {
     const std::string direct = digest("direct", ranks);
     EXPECT_EQ(digest("shards", Joined(ranks, {"--shard_optimizer"})), direct);
     const auto least = [&](const std::vector<std::string>& flags) {
-      const std::string error = folder_.Train("refused", Joined(flags, OnSim(1))).err;
-      return NumberIn(error, kLeastDeviceMemory);
+      return NumberIn(folder_.Train("refused", Joined(flags, OnSim(1))).err, kLeastDeviceMemory);
     };
     EXPECT_EQ(digest("paged", OnSim(least({}))), alone);
     EXPECT_EQ(digest("paged_ranks", Joined(ranks, OnSim(least(ranks)))), direct);

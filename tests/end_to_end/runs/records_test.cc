@@ -156,8 +156,7 @@ TEST_F(Records, AreMadeWhereTheyAreNot) {
 
 TEST_F(Records, AreVerified) {
   Packed();
-  ToolResult result = Make({"--verify"});
-  EXPECT_EQ(result.exit_code, 0) << result.ToString();
+  ToolResult result = Succeeded(Make({"--verify"}));
   EXPECT_EQ(result.out,
             "test: 17 samples in 2 shards, 0.0 MB\ntrain: 50 samples in 5 shards, 0.0 MB\n");
   const std::string damaged = folder_ / "rec/train-00003-of-00005.rec";
@@ -232,8 +231,7 @@ TEST_F(Records, KeepTheirPlaceWhereTheyAreDamaged) {
       absl::StrReplaceAll(net_, {{"type: LABEL }\n", "type: LABEL }\ninput { name: \"weight\" }\n"},
                                  {"input: \"label\" ", "input: \"label\" input: \"weight\" "}});
   Use("images { list: \"train.tsv\" }", "images { list: \"test.tsv\" }", "max_bad_samples: 2");
-  const ToolResult result = Make({"--trainer=" + trainer_});
-  EXPECT_EQ(result.exit_code, 0) << result.ToString();
+  const ToolResult result = Succeeded(Make({"--trainer=" + trainer_}));
   EXPECT_THAT(Unwrapped(result.err), HasSubstr("warning: " + folder_ / "train/7.png: "));
   EXPECT_THAT(Unwrapped(result.err), HasSubstr("warning: " + folder_ / "train/9.png: "));
   UseRecords("", "max_bad_samples: 2");

@@ -210,9 +210,8 @@ TEST_F(Resume, ChangedDataIsNoticed) {
   }
   for (const bool changed : {false, true}) {
     if (changed) WriteBytes(path, labels);
-    const ToolResult result =
-        folder.Train("out", {absl::StrCat("--steps=", changed ? 14 : 12), "--resume=latest"});
-    EXPECT_EQ(result.exit_code, 0) << result.ToString();
+    const ToolResult result = Succeeded(
+        folder.Train("out", {absl::StrCat("--steps=", changed ? 14 : 12), "--resume=latest"}));
     EXPECT_EQ(absl::StrContains(result.out, "warning: resumed with other training data: "),
               changed);
   }
@@ -225,9 +224,7 @@ TEST_F(Resume, AutoBeginsOrGoesOn) {
     const auto run = [&](const std::string& flag) {
       return folder_.Train(out, {"--resume=auto", flag}, {.ranks = ranks});
     };
-    const ToolResult first = run("--steps=10");
-    EXPECT_EQ(first.exit_code, 0) << first.ToString();
-    EXPECT_THAT(first.out, Not(HasSubstr("resumed")));
+    EXPECT_THAT(Succeeded(run("--steps=10")).out, Not(HasSubstr("resumed")));
     const ToolResult second = run("--steps=120");
     EXPECT_THAT(second.out, HasSubstr("resumed at step 10 "));
     EXPECT_NE(DigestOf(second), "");
@@ -248,12 +245,9 @@ TEST_F(Resume, AutoTakesWeightsToBeginWith) {
   const auto run = [&](const std::string& out, const std::string& steps) {
     return folder_.Train(out, Joined(arguments, {steps}));
   };
-  const ToolResult first = run("out", "--steps=40");
-  EXPECT_THAT(first.out, HasSubstr("weights matched"));
+  EXPECT_THAT(run("out", "--steps=40").out, HasSubstr("weights matched"));
   fs::remove_all(folder_ / "base");
-  const ToolResult second = run("out", "--steps=50");
-  EXPECT_EQ(second.exit_code, 0) << second.ToString();
-  EXPECT_THAT(second.out, HasSubstr("resumed at step 40 "));
+  EXPECT_THAT(Succeeded(run("out", "--steps=50")).out, HasSubstr("resumed at step 40 "));
 }
 
 // An error comes without warnings.  What the checkpoint records of choices as digests is told in
@@ -270,8 +264,7 @@ TEST_F(Resume, SaysWhatHasChanged) {
   EXPECT_THAT(beyond.err, HasSubstr("is beyond the end of this run, steps: 5;"));
 
   const std::vector<std::string> trainer = {"--batch=4", "--set=accumulate=2"};
-  const ToolResult changed = resume({"--steps=12", trainer[0], trainer[1]});
-  EXPECT_EQ(changed.exit_code, 0) << changed.ToString();
+  const ToolResult changed = Succeeded(resume({"--steps=12", trainer[0], trainer[1]}));
   EXPECT_THAT(changed.out, HasSubstr("warning: the trainer has changed since the checkpoint: "
                                      "modified: batch: 8 -> 4;\n"
                                      "  modified: steps: 10 -> 12; added: accumulate: 2\n"));

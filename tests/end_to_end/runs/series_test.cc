@@ -73,9 +73,7 @@ class SeriesRun : public testing::Test {
 TEST_F(SeriesRun, ShotsGoOnAfterAnInterruptionOnAnyRanks) {
   const std::vector<std::string> few = {"--train=9", "--test=5", "--shot_steps=100", "--points=2"};
   for (const std::string out : {"shots", "again"}) {
-    const ToolResult made =
-        RunTool("make_shots", Joined(few, {absl::StrCat("--out=", folder_ / out)}));
-    ASSERT_EQ(made.exit_code, 0) << made.ToString();
+    Succeeded(RunTool("make_shots", Joined(few, {absl::StrCat("--out=", folder_ / out)})));
   }
   const std::string shot = "/train/shot_00004.npz";
   EXPECT_EQ(ReadBytes(folder_ / ("shots" + shot)), ReadBytes(folder_ / ("again" + shot)));
@@ -85,8 +83,7 @@ TEST_F(SeriesRun, ShotsGoOnAfterAnInterruptionOnAnyRanks) {
         "'temperature' length: 24 warning: 0.03 } } test { shots { folder: 'shots/test' } } order: "
         "CONTIGUOUS");
   const std::vector<std::string> length = {"--batch=4", "--epochs=3"};
-  const ToolResult straight = Train("straight", length);
-  ASSERT_EQ(straight.exit_code, 0) << straight.ToString();
+  const ToolResult straight = Succeeded(Train("straight", length));
   const std::vector<double> losses = Losses("straight");
   ASSERT_GT(losses.size(), 27u);
   for (const int before : {1, 3}) {
@@ -95,9 +92,8 @@ TEST_F(SeriesRun, ShotsGoOnAfterAnInterruptionOnAnyRanks) {
       // In the middle of the second epoch.
       const int stop = static_cast<int>(losses.size()) / 2;
       Train(out, {"--batch=4", absl::StrCat("--steps=", stop), absl::StrCat("--ranks=", before)});
-      const ToolResult end =
-          Train(out, Joined(length, {"--resume=latest", absl::StrCat("--ranks=", after)}));
-      EXPECT_EQ(end.exit_code, 0) << end.ToString();
+      const ToolResult end = Succeeded(
+          Train(out, Joined(length, {"--resume=latest", absl::StrCat("--ranks=", after)})));
       if (before == 1 && after == 1) {
         EXPECT_EQ(DigestOf(end), DigestOf(straight));
       }
@@ -105,8 +101,7 @@ TEST_F(SeriesRun, ShotsGoOnAfterAnInterruptionOnAnyRanks) {
     }
   }
   // What is known of the training shots is in the checkpoint.
-  const std::string scales = ReadBytes(folder_ / "straight/scales.txt");
-  EXPECT_EQ(std::ranges::count(scales, '\n'), 4);
+  EXPECT_EQ(std::ranges::count(ReadBytes(folder_ / "straight/scales.txt"), '\n'), 4);
   const ToolResult plan = Train("plan", Joined(length, {"--plan"}));
   EXPECT_THAT(plan.out, testing::ContainsRegex("data.train: [0-9]+ samples of padding behind "));
   std::filesystem::remove_all(folder_ / "shots/train");
@@ -128,8 +123,7 @@ TEST_F(SeriesRun, AnotherVocabularyIsRefused) {
                                    "--set=steps=1"},
                                   more));
   };
-  const ToolResult tested = evaluate();
-  ASSERT_EQ(tested.exit_code, 0) << tested.ToString();
+  const ToolResult tested = Succeeded(evaluate());
   WriteBytes(folder_ / "train.txt", "abcabcabxabdabcabcabcabcabc");
   EXPECT_EQ(evaluate().out, tested.out);
   const std::string differs = "line 6 of vocabulary.txt is its end, but \"x\" here";
@@ -152,18 +146,15 @@ TEST_F(SeriesRun, AnotherVocabularyIsRefused) {
 }
 
 TEST_F(SeriesRun, ReviewsOfFoldersAndLinesAreTheSame) {
-  const ToolResult made = RunTool(
-      "make_reviews", {absl::StrCat("--out=", folder_ / "reviews"), "--train=60", "--test=10"});
-  ASSERT_EQ(made.exit_code, 0) << made.ToString();
+  Succeeded(RunTool("make_reviews",
+                    {absl::StrCat("--out=", folder_ / "reviews"), "--train=60", "--test=10"}));
   for (const std::string where : {"folder: 'reviews/train'", "file: 'reviews/train.tsv'"}) {
     Write(kReviewsNet, absl::StrCat("train { reviews { ", where,
                                     " length: 16 } } test { reviews { file: 'reviews/test.tsv' } } "
                                     "order: BUCKETED"));
     for (const int ranks : {1, 3}) {
       const std::string out = absl::StrCat(ranks, where.substr(0, 4));
-      const ToolResult run =
-          Train(out, {"--batch=7", "--epochs=2", absl::StrCat("--ranks=", ranks)});
-      ASSERT_EQ(run.exit_code, 0) << run.ToString();
+      Succeeded(Train(out, {"--batch=7", "--epochs=2", absl::StrCat("--ranks=", ranks)}));
       EXPECT_EQ(Losses(out).size(), 18u);
       EXPECT_LE(LargestRelativeDifference(Losses(out), Losses(absl::StrCat(1, where.substr(0, 4)))),
                 1e-10);

@@ -30,9 +30,7 @@ class Weights : public testing::Test {
     folder_.Digest("out");
   }
   std::string Export(const std::string& weights, const std::string& to) {
-    const ToolResult result =
-        RunTool("export", {"--weights=" + folder_ / weights, "--to=" + folder_ / to});
-    EXPECT_EQ(result.exit_code, 0) << result.ToString();
+    Succeeded(RunTool("export", {"--weights=" + folder_ / weights, "--to=" + folder_ / to}));
     return folder_ / to;
   }
 
@@ -103,8 +101,7 @@ TEST(Averages, AreTakenUnlessTheLastWeightsAreAskedFor) {
     const std::string to = folder / absl::StrCat(takes_last, ".gyre");
     std::vector<std::string> arguments = {"--weights=" + folder / "out", "--to=" + to};
     if (takes_last) arguments.emplace_back("--last_weights");
-    const ToolResult exported = RunTool("export", arguments);
-    EXPECT_EQ(exported.exit_code, 0) << exported.ToString();
+    Succeeded(RunTool("export", arguments));
     EXPECT_EQ(folder.Evaluate(to), takes_last ? last : averages);
   }
 

@@ -38,9 +38,7 @@ class Predict : public testing::Test {
   }
 
   std::string Said(std::vector<std::string> arguments, const ToolOptions& options = {}) const {
-    const ToolResult result = RunTool("predict", std::move(arguments), options);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result.out;
+    return Succeeded(RunTool("predict", std::move(arguments), options)).out;
   }
   std::string Refused(std::vector<std::string> arguments) const {
     const ToolResult result = RunTool("predict", std::move(arguments));
@@ -183,10 +181,8 @@ TEST_F(Predict, OfTables) {
                absl::StrCat("net: \"", name, "-net.textproto\" data { ", data,
                             " normalization { input: \"columns\" auto: true } } optimizer { sgd {} "
                             "} learning_rate { base: 0.1 } batch: 30 steps: 100"));
-    const ToolResult result =
-        RunTool("train", {absl::StrCat("--trainer=", folder_ / (name + ".textproto")),
-                          absl::StrCat("--out=", folder_ / name)});
-    EXPECT_EQ(result.exit_code, 0) << result.err;
+    Succeeded(RunTool("train", {absl::StrCat("--trainer=", folder_ / (name + ".textproto")),
+                                absl::StrCat("--out=", folder_ / name)}));
     return absl::StrCat("--run=", folder_ / name);
   };
   const std::string real =
@@ -219,8 +215,7 @@ TEST_F(Predict, OfTables) {
 
 // A run, or what was exported of it, as a model in ONNX that another program reads.
 TEST_F(Predict, ExportsOnnx) {
-  const ToolResult verified = Export("run", "net.onnx", {"--images=nchw", "--verify"});
-  EXPECT_EQ(verified.exit_code, 0) << verified.err;
+  const ToolResult verified = Succeeded(Export("run", "net.onnx", {"--images=nchw", "--verify"}));
   EXPECT_THAT(verified.out, HasSubstr("verified by OpenCV for 3 samples: differs by "));
   const std::string model = ReadBytes(folder_ / "net.onnx");
   for (const char* name : {"net.gyre", "net.safetensors"}) {
@@ -284,8 +279,7 @@ TEST_F(Predict, StreamsStepByStep) {
   EXPECT_TRUE(tool.Await([&] { return absl::StartsWith(tool.Out(), "{\"sample\":\"1\","); }));
   line << "4" << std::endl;
   line.close();
-  const ToolResult two = tool.Wait();
-  EXPECT_EQ(two.exit_code, 0) << two.ToString();
+  const ToolResult two = Succeeded(tool.Wait());
   EXPECT_EQ(std::count(two.out.begin(), two.out.end(), '\n'), 2);
   EXPECT_THAT(Refused({stream, "--stream", folder_ / "some.csv"}), HasSubstr("leave out files"));
   EXPECT_THAT(Refused({run_, "--stream"}), HasSubstr("expected dims"));
@@ -332,8 +326,7 @@ TEST_F(Predict, Errors) {
 
 TEST_F(Predict, EvaluateReportsClasses) {
   const std::string report = "--report=" + folder_ / "report";
-  const ToolResult result = RunTool("evaluate", {run_, report});
-  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const ToolResult result = Succeeded(RunTool("evaluate", {run_, report}));
   const ToolResult bad =
       RunTool("evaluate", {run_, "--report=" + folder_ / "net.textproto/report"});
   EXPECT_EQ(bad.exit_code, 2);
