@@ -89,8 +89,7 @@ void ExpectStep(const absl::StatusOr<Checkpoint>& checkpoint, int64_t step) {
   ExpectTensors(checkpoint->weights, WeightsOf(step).tensors());
   std::vector<std::string> names;
   for (const auto& [name, entry] : checkpoint->optimizer.entries()) names.push_back(name);
-  const auto slots = checkpoint->optimizer.Read(names).value();
-  ExpectTensors(slots, SlotsOf(step).tensors());
+  ExpectTensors(checkpoint->optimizer.Read(names).value(), SlotsOf(step).tensors());
   EXPECT_TRUE(checkpoint->carried.entries().empty());
 }
 
@@ -189,15 +188,15 @@ TEST_F(CheckpointTest, SkipsBrokenOnesAndSaysWhy) {
   FlipByte(folder_ / "step_00000001/state.pb", 10, 0x20);
   const absl::Status status = store_.LoadLatest(&skipped).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("each of the 6 checkpoints"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("at most 268435456 are allowed"));
+  EXPECT_THAT(status.message(), HasSubstr("each of the 6 checkpoints"));
+  EXPECT_THAT(status.message(), HasSubstr("at most 268435456 are allowed"));
 
   // Bytes that mean nothing (a field 5), and those that say the same once more.
   ASSERT_TRUE(SaveStep(store_, 7).ok());
   const std::string path = folder_ / "step_00000007/state.pb", state = ReadBytes(path);
   for (const std::string& more : {std::string("\x2a\x01x"), state}) {
     WriteBytes(path, state + more);
-    EXPECT_THAT(std::string(LoadCheckpoint(folder_ / "step_00000007").status().message()),
+    EXPECT_THAT(LoadCheckpoint(folder_ / "step_00000007").status().message(),
                 HasSubstr(absl::StrCat("of which ", state.size(), " are a checkpoint's state")));
   }
 }
@@ -243,8 +242,8 @@ TEST_F(CheckpointTest, WhatIsNoFileOrTooLongIsBroken) {
       }
       const absl::Status status = LoadCheckpoint(folder / "step_00000001").status();
       EXPECT_FALSE(absl::IsInvalidArgument(status)) << status;  // which is a flag's
-      EXPECT_THAT(std::string(status.message()), HasSubstr(path));
-      EXPECT_THAT(std::string(status.message()),
+      EXPECT_THAT(status.message(), HasSubstr(path));
+      EXPECT_THAT(status.message(),
                   HasSubstr(kind == std::string("pipe")     ? "it is a pipe or a device"
                             : kind == std::string("folder") ? "Is a directory"
                                                             : "bytes"));
@@ -295,13 +294,13 @@ TEST_F(CheckpointTest, ThereMayBeNone) {
   for (const std::string& path : {folder_.path(), folder_ / "none"}) {
     const absl::Status status = CheckpointStore(path).LoadLatest(nullptr).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+    EXPECT_THAT(status.message(), HasSubstr(path));
   }
   WriteBytes(folder_ / "file", "");
   for (const char* name : {"none", "file"}) {
     const absl::Status status = LoadCheckpoint(folder_ / name).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ / name));
+    EXPECT_THAT(status.message(), HasSubstr(folder_ / name));
   }
   EXPECT_FALSE(CheckpointStore(folder_ / "file").LoadLatest(nullptr).ok());
 }
@@ -315,7 +314,7 @@ TEST_F(CheckpointTest, ProbesBeforeARun) {
     CheckpointStore unwritable(path);
     for (const absl::Status& status : {unwritable.ProbeWritable(), SaveStep(unwritable, 1)}) {
       EXPECT_FALSE(status.ok());
-      EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+      EXPECT_THAT(status.message(), HasSubstr(path));
     }
   }
 }
@@ -410,7 +409,7 @@ TEST_F(CheckpointTest, WhatAnotherWritesMustBeThere) {
       ExpectStep(leader.LoadLatest(nullptr), 4);
     } else {
       EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-      EXPECT_THAT(std::string(status.message()), HasSubstr(two + " has been written, and is not"));
+      EXPECT_THAT(status.message(), HasSubstr(two + " has been written, and is not"));
       EXPECT_EQ(leader.NewestStep().value(), -1);
       leader.Discard(4);
     }

@@ -2,13 +2,13 @@
 // trainer's, and files of arrays.
 #include "engine/training/feed/data_feed.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tests/data/array_bytes.h"
@@ -214,7 +214,7 @@ TEST_F(DataFeed, SaysWhatClassesWeightsAndMixesLack) {
   };
   for (const auto& c : cases) {
     const std::string error = Error(c.inputs, Data("bytes.npy", "labels.npy", c.more));
-    EXPECT_TRUE(absl::EndsWith(error, c.error)) << error << "\n" << c.error;
+    EXPECT_THAT(error, testing::EndsWith(c.error));
   }
   const std::string error = Error(
       reals + mask, absl::StrReplaceAll(Data("bytes.npy", "labels.npy",
@@ -222,8 +222,7 @@ TEST_F(DataFeed, SaysWhatClassesWeightsAndMixesLack) {
                                         {{"} } }",
                                           "} array { input: 'mask' file: "
                                           "'masks.npy' } } }"}}));
-  EXPECT_TRUE(absl::EndsWith(error, "mix pictures, but input \"mask\" is a mask; leave it out"))
-      << error;
+  EXPECT_THAT(error, testing::EndsWith("mix pictures, but input \"mask\" is a mask; leave it out"));
 }
 
 // Each row of a step goes on in a piece of its own, whatever the ranks; a test is as a step is.
@@ -377,8 +376,7 @@ TEST_F(DataFeed, LayersOfSequencesReadTextsOfUnequalLengthsByTheirLengths) {
     // A test's text is.
     const std::string of_test =
         Error(text + "\n" + layer + "}", equal + " test { reviews { file: 'lines' } }");
-    EXPECT_TRUE(absl::StartsWith(of_test, "n:3:1: layer \"r\": the texts of data.test have "))
-        << of_test;
+    EXPECT_THAT(of_test, testing::StartsWith("n:3:1: layer \"r\": the texts of data.test have "));
   }
 }
 

@@ -64,8 +64,7 @@ class NormalizationFit : public testing::Test {
                          "n");
   }
   absl::StatusOr<RunData> Open(const std::string& text, bool train = true, const Fit& fit = {}) {
-    const auto trainer = ParseTrainerText(text, folder_ / "t").value();
-    return OpenData(trainer, Net(), train, fit);
+    return OpenData(ParseTrainerText(text, folder_ / "t").value(), Net(), train, fit);
   }
   std::string Error(const std::string& text, bool train = true, const Fit& fit = {}) {
     return absl::StrReplaceAll(std::string(Open(text, train, fit).status().message()),

@@ -45,7 +45,7 @@ TEST(SentList, RefusesPathsThatACopyWouldNotFind) {
                            "at most in front, got ",
                            path));
   }
-  EXPECT_THAT(std::string(PlaceList(folder / "none", false).status().message()), HasSubstr("none"));
+  EXPECT_THAT(PlaceList(folder / "none", false).status().message(), HasSubstr("none"));
 }
 
 }  // namespace

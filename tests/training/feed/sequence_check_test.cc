@@ -85,8 +85,7 @@ layer { name: "loss" input: ["out", "next"] softmax_cross_entropy { ignore_label
   const std::string of_test =
       "train { text { file: 'short' length: 4 unit: CHARACTER vocabulary: 'vocabulary' } } "
       "test { text { file: 'text' } }";
-  EXPECT_THAT(std::string(Run(net(20), of_test).status.message()),
-              HasSubstr("\"text\" of data.test ("));
+  EXPECT_THAT(Run(net(20), of_test).status.message(), HasSubstr("\"text\" of data.test ("));
 }
 
 TEST_F(SequenceCheck, AnEmbeddingHasARowForEachWordOfAColumn) {

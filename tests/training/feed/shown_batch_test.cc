@@ -1,6 +1,7 @@
 // The first batch as a sheet: the bytes of the pictures come back from what the net is fed.
 #include "engine/training/feed/shown_batch.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
@@ -88,10 +89,9 @@ TEST_F(ShownBatchTest, FaultySamplesAreLeftOut) {
   EXPECT_EQ(shown.title,
             "n: 2 of the 3 pictures of the first batch, as input \"image\" [2, 4, 1] gets them");
   ASSERT_EQ(shown.left_out.size(), 1u);
-  EXPECT_TRUE(absl::StrContains(shown.left_out[0], "sample 2 (the first is 0)"))
-      << shown.left_out[0];
+  EXPECT_THAT(shown.left_out[0], testing::HasSubstr("sample 2 (the first is 0)"));
   const std::string none(error("").status().message());
-  EXPECT_TRUE(absl::StrContains(none, "the first batch: 1 sample could not be read, more")) << none;
+  EXPECT_THAT(none, testing::HasSubstr("the first batch: 1 sample could not be read, more"));
 }
 
 TEST_F(ShownBatchTest, AlphaLiesOverSquares) {

@@ -177,8 +177,7 @@ TEST(Model, FrozenLayersCostNoBackward) {
     }
     EXPECT_EQ(gradients, c.gradients);
     for (size_t p = 0; p < plan.parameters.all().size(); ++p) {
-      const bool trained = plan.parameters.all()[p].trained();
-      EXPECT_EQ(plan.train->trace.gradients.parameters[p] >= 0, trained);
+      EXPECT_EQ(plan.train->trace.gradients.parameters[p] >= 0, plan.parameters.all()[p].trained());
     }
   }
 }

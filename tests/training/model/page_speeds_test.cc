@@ -84,8 +84,7 @@ struct PagedModel {
     options.pages.folder = testing::TempDir();
     device = NewSimDevice({.capacity_bytes = options.capacity_bytes});
     stream = *device->NewStream();
-    ModelPlan plan = PlanModel(net, options).value();
-    model = *Model::Create(std::move(plan), *device, *stream);
+    model = *Model::Create(PlanModel(net, options).value(), *device, *stream);
     EXPECT_TRUE(model->Initialize(*stream).ok());
   }
   const PagingPlan& paging() const { return *model->plan().train->paging; }

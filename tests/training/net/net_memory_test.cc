@@ -1,5 +1,6 @@
 // Where a net's values and gradients lie: views, layers that work in place, gradients that several
 // layers have as theirs, and what is made again for backward rather than kept.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -203,11 +204,8 @@ TEST(NetMemoryTest, RecomputedStepsAreTheSame) {
       return trained ? rank.Gradient(p)
                      : std::vector<double>(at.as<double>(), at.as<double>() + at.elements());
     };
-    const std::vector<double> a = values(again), b = values(kept);
-    ASSERT_EQ(a.size(), b.size());
-    for (size_t i = 0; i < a.size(); ++i) {
-      EXPECT_NEAR(a[i], b[i], 1e-12) << kept.parameters()[p].name();
-    }
+    EXPECT_THAT(values(again), testing::Pointwise(testing::DoubleNear(1e-12), values(kept)))
+        << kept.parameters()[p].name();
   }
 }
 

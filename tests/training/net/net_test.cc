@@ -2,6 +2,7 @@
 // over ranks.
 #include "engine/training/net/run/net.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,9 +25,7 @@ void ExpectSameStep(NetRank& one, NetRank& other) {
   other.Backward();
   for (size_t p = 0; p < one.parameters().size(); ++p) {
     if (!one.parameters()[p].trained()) continue;
-    const std::vector<double> a = one.Gradient(p), b = other.Gradient(p);
-    ASSERT_EQ(a.size(), b.size());
-    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-13);
+    EXPECT_THAT(one.Gradient(p), testing::Pointwise(testing::DoubleNear(1e-13), other.Gradient(p)));
   }
 }
 

@@ -102,8 +102,7 @@ TEST(Verify, FindsAWrongWeight) {
                     {.outputs = {"a"}});
   std::string& weight = *made->model.mutable_graph()->mutable_initializer(4)->mutable_raw_data();
   weight[3] = static_cast<char>(weight[3] ^ 1);
-  const auto difference = DifferenceByOpenCv(made->model, made->source, 1, CpuPrimitives()).value();
-  EXPECT_GT(difference, 1e-3);
+  EXPECT_GT(DifferenceByOpenCv(made->model, made->source, 1, CpuPrimitives()).value(), 1e-3);
 }
 
 // A softmax hides what is added to all scores alike.

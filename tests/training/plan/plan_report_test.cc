@@ -93,7 +93,7 @@ TEST_F(PlanReport, WhatIsWrongWithTheNetIsTold) {
   const auto options = [&](int64_t batch) { return Options(batch, 1 << 20); };
   const auto largest = FindLargestBatch(net, options, 1, 100);
   EXPECT_EQ(largest.status().code(), absl::StatusCode::kInvalidArgument) << largest.status();
-  EXPECT_THAT(std::string(largest.status().message()), HasSubstr("layer \"x\""));
+  EXPECT_THAT(largest.status().message(), HasSubstr("layer \"x\""));
 }
 
 TEST_F(PlanReport, LeastCapacityIsTheLeastThatIsPlanned) {
@@ -121,8 +121,7 @@ TEST_F(PlanReport, CapacitiesAgainstThroughput) {
     if (line.find("least ") != std::string::npos) {
       EXPECT_THAT(line, HasSubstr(least));
     }
-    const size_t percent = line.rfind('%');
-    kept.push_back(std::stod(line.substr(percent - 8)));
+    kept.push_back(std::stod(line.substr(line.rfind('%') - 8)));
   }
   EXPECT_EQ(kept.size() + refused, 7u);
   ASSERT_GE(kept.size(), 3u);

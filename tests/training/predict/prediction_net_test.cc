@@ -67,8 +67,7 @@ TEST(CutToPredict, KeepsWhatTheLossesReadBehindTheirSharesByDefault) {
 TEST(CutToPredict, KeepsWhatALayerNeedsAndNoMore) {
   Parsed<NetConfig> net = Parse(kNet);
   const std::vector<std::string> outputs = {"flat", "conv"};
-  const auto predictions = CutToPredict(outputs, "", net).value();
-  EXPECT_EQ(predictions[1].kind, Prediction::OutputKind::kValues);
+  EXPECT_EQ(CutToPredict(outputs, "", net).value()[1].kind, Prediction::OutputKind::kValues);
   EXPECT_THAT(LayersOf(*net.message),
               ElementsAre("conv(x)", "flat(conv)", "predict-0(flat)", "predict-1(conv)"));
   EXPECT_THAT(InputsOf(*net.message), ElementsAre("x"));

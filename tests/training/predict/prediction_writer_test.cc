@@ -107,8 +107,7 @@ TEST_F(Writer, NpyBeginsWithTheFirstShape) {
 TEST_F(Writer, Errors) {
   const absl::Status status =
       PredictionWriter::Create(nullptr, {.format = PredictionFormat::kNpy}, kBoth).status();
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("holds one output, but there are 2: fc, age"));
+  EXPECT_THAT(status.message(), HasSubstr("holds one output, but there are 2: fc, age"));
 }
 
 }  // namespace

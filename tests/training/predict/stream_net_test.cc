@@ -268,10 +268,9 @@ TEST_F(StreamNetTest, RefusesNetsThatNeedWholeSequences) {
       "2 } } layer { name: \"l\" input: [\"r\", \"y\"] mean_squared_error {} }",
       *device_, *primitives_);
   const auto inputs = CutToStep(Data(), {}, along.net()).value();
-  EXPECT_THAT(std::string(StreamNet::Create(along.Load(), inputs, along.predictions(), *device_)
-                              .status()
-                              .message()),
-              HasSubstr("layer \"c\": goes along the steps, so it needs whole sequences"));
+  EXPECT_THAT(
+      StreamNet::Create(along.Load(), inputs, along.predictions(), *device_).status().message(),
+      HasSubstr("layer \"c\": goes along the steps, so it needs whole sequences"));
 }
 
 }  // namespace

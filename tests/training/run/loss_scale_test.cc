@@ -288,7 +288,7 @@ TEST_F(LossScaleOfARun, WithoutADynamicOneEndsByAServer) {
            absl::StrCat("accumulate=", accumulate), absl::StrCat("distributed.servers=", servers)});
       for (const absl::Status& status : statuses_) {
         EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
-        EXPECT_THAT(std::string(status.message()), testing::HasSubstr("not finite"));
+        EXPECT_THAT(status.message(), testing::HasSubstr("not finite"));
       }
     }
   }

@@ -206,10 +206,7 @@ TEST_F(PhasesTest, FollowTheFormulasForTwentySteps) {
     const TensorValues got = TensorsOf(out, kSteps);
     ASSERT_EQ(got.size(), expected.size());
     for (const auto& [name, values] : expected) {
-      ASSERT_EQ(got.at(name).size(), values.size()) << name;
-      for (size_t i = 0; i < values.size(); ++i) {
-        ASSERT_NEAR(got.at(name)[i], values[i], 1e-12) << name << " " << i;
-      }
+      ASSERT_THAT(got.at(name), testing::Pointwise(testing::DoubleNear(1e-12), values)) << name;
     }
     // What has not begun has no state, and its values are the first.
     const TensorValues early = TensorsOf(out, 7);
@@ -425,8 +422,7 @@ TEST_F(PhasesTest, AMissingSlotIsAnError) {
                    .overrides = {absl::StrCat("steps=", step)}};
     const std::string donor = NewFolder();
     ASSERT_TRUE(Train(donor, other).status.ok());
-    const Outcome refused = Train(donor, {});
-    EXPECT_THAT(refused.status.message(), HasSubstr("it holds no tensor \"fc")) << step;
+    EXPECT_THAT(Train(donor, {}).status.message(), HasSubstr("it holds no tensor \"fc")) << step;
   }
 }
 

@@ -7,6 +7,11 @@
 namespace gyre {
 namespace {
 
+using testing::Each;
+using testing::HasSubstr;
+
+const auto kCancelled = testing::Truly(absl::IsCancelled);
+
 // Ranks with folders of their own, on hosts apart: a checkpoint outlives the loss of one, and the
 // run goes on from it.  One that rank 0 alone writes is lent to the others.
 TEST_F(TrainerTest, RanksApartKeepEachOthersParts) {
@@ -28,9 +33,7 @@ TEST_F(TrainerTest, RanksApartKeepEachOthersParts) {
                         {1, false, kNothing}}) {
     if (c.lost >= 0) std::filesystem::remove_all(HostOf(c.lost));
     const int64_t before = step;
-    for (const absl::Status& status : RunApart(options, {}, c.shard)) {
-      EXPECT_TRUE(absl::IsCancelled(status)) << status;
-    }
+    EXPECT_THAT(RunApart(options, {}, c.shard), Each(kCancelled));
     step = NewestOf(0);
     EXPECT_GT(step, before);
     EXPECT_EQ(NewestOf(1), c.keeps == kNew ? step : c.keeps == kOld ? before : -1);
@@ -42,7 +45,7 @@ TEST_F(TrainerTest, RanksApartKeepEachOthersParts) {
   options.resume = "";
   EXPECT_TRUE(absl::IsCancelled(RunApart(options, {}, true)[0]));
   std::filesystem::remove_all(HostOf(0));
-  EXPECT_TRUE(absl::StrContains(RunApart(options, {}, true)[1].message(), "already holds checkp"));
+  EXPECT_THAT(RunApart(options, {}, true)[1].message(), HasSubstr("already holds checkp"));
 }
 
 // The next phase's nets load what each host lacks of the checkpoint that ends the one before.
@@ -51,16 +54,12 @@ TEST_F(TrainerTest, APhaseBeginsApart) {
   TrainingOptions options;
   for (const bool shard : {true, false}) {
     options.out = "out";
-    for (const absl::Status& status : RunApart(options, {"steps=6"}, shard)) {
-      EXPECT_TRUE(status.ok()) << status;
-    }
+    EXPECT_THAT(RunApart(options, {"steps=6"}, shard), Each(absl::OkStatus()));
     EXPECT_EQ(NewestOf(0), 6);
     EXPECT_EQ(NewestOf(1), shard ? 6 : -1);
     const std::string apart = digest_;
     options.out = folder_ / absl::StrCat("together", shard);
-    for (const absl::Status& status : RunShared(options, {"steps=6"})) {
-      EXPECT_TRUE(status.ok()) << status;
-    }
+    EXPECT_THAT(RunShared(options, {"steps=6"}), Each(absl::OkStatus()));
     EXPECT_EQ(apart, digest_);
     for (const int rank : {0, 1}) std::filesystem::remove_all(HostOf(rank));
   }
@@ -78,8 +77,7 @@ TEST_F(TrainerTest, ACopyThatCannotBeKeptEndsAllRanks) {
   TrainingOptions options;
   options.out = "out";
   for (const absl::Status& status : RunApart(options, {"checkpoint_every=1"})) {
-    EXPECT_TRUE(absl::StrContains(status.message(), "optimizer-00001-of-00002.safetensors: No spa"))
-        << status;
+    EXPECT_THAT(status.message(), HasSubstr("optimizer-00001-of-00002.safetensors: No spa"));
   }
   sync_it = nullptr;
   sync_what = "weights.safetensors";
@@ -87,8 +85,8 @@ TEST_F(TrainerTest, ACopyThatCannotBeKeptEndsAllRanks) {
   options.stop = &stop;
   options.resume = "latest";
   for (const absl::Status& status : RunApart(options, {})) {
-    EXPECT_TRUE(absl::StrContains(status.message(), "stopped after step ")) << status;
-    EXPECT_FALSE(absl::StrContains(status.message(), "after step 1;")) << status;
+    EXPECT_THAT(status.message(), HasSubstr("stopped after step "));
+    EXPECT_THAT(status.message(), testing::Not(HasSubstr("after step 1;")));
   }
 }
 
@@ -99,15 +97,14 @@ TEST_F(TrainerTest, AFailedRankApartLeavesTheCheckpointBefore) {
   for (int reads : {36, 56}) {
     const auto statuses = RunApart(options, {"checkpoint_every=1"}, /*shard=*/true,
                                    /*reads_of_1=*/kReadsBefore + reads);
-    EXPECT_TRUE(absl::StrContains(statuses[1].message(), "takes labels from 0 to 1, got 7"))
-        << statuses[1];
+    EXPECT_THAT(statuses[1].message(), HasSubstr("takes labels from 0 to 1, got 7"));
     options.resume = "latest";
   }
   const std::atomic<bool> stop = true;
   options.stop = &stop;
   for (const absl::Status& status : RunApart(options, {})) {
-    EXPECT_TRUE(absl::IsCancelled(status)) << status;
-    EXPECT_FALSE(absl::StrContains(status.message(), "after step 1;")) << status;
+    EXPECT_THAT(status, kCancelled);
+    EXPECT_THAT(status.message(), testing::Not(HasSubstr("after step 1;")));
   }
 }
 

@@ -2,6 +2,7 @@
 // what it brings to the disk.  Included by one source of a program, whose fsync this is.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -142,8 +143,7 @@ class TrainerTest : public testing::Test {
   }
 
   absl::Status RunAlone(int64_t reads, const std::vector<std::string>& overrides = {}) {
-    const auto communication = GroupOfOne();
-    return Run(*communication, reads, options_, overrides);
+    return Run(*GroupOfOne(), reads, options_, overrides);
   }
 
   // Two ranks that share out the optimizer.  By rank.

@@ -19,6 +19,8 @@ namespace gyre {
 namespace {
 
 using testing::Contains;
+using testing::EndsWith;
+using testing::HasSubstr;
 
 TEST_F(TrainerTest, ARunThatEndsBeforeItStopsIsDone) {
   for (int steps = 1; steps <= 4; ++steps) {
@@ -43,10 +45,9 @@ TEST_F(TrainerTest, ACheckpointIsWrittenBesideTraining) {
   // No other checkpoint, which would wait for this one.
   const absl::Status status = RunAlone(1'000'000'000, {"checkpoint_every=1000000"});
   EXPECT_TRUE(went_on);
-  EXPECT_TRUE(absl::StartsWith(status.message(), "cannot sync " + folder_ / "out/checkpoints/"))
-      << status;
-  EXPECT_TRUE(absl::EndsWith(status.message(), "weights.safetensors: Input/output error"))
-      << status;
+  EXPECT_THAT(std::string(status.message()),
+              testing::StartsWith("cannot sync " + folder_ / "out/checkpoints/"));
+  EXPECT_THAT(std::string(status.message()), EndsWith("weights.safetensors: Input/output error"));
   EXPECT_TRUE(std::filesystem::is_empty(folder_ / "out/checkpoints"));
 }
 
@@ -64,8 +65,8 @@ TEST_F(TrainerTest, ADivergedRunKeepsTheCheckpointBeingWritten) {
         Run(communication, 1'000'000, options_, {"checkpoint_every=1", "learning_rate.base=1e38"},
             [&] { both.arrive_and_wait(); });
     EXPECT_TRUE(written) << communication.rank();
-    EXPECT_TRUE(absl::StrContains(status.message(), "not finite")) << status;
-    EXPECT_TRUE(absl::StrContains(status.message(), "the checkpoint of step 1 stands")) << status;
+    EXPECT_THAT(status.message(), HasSubstr("not finite"));
+    EXPECT_THAT(status.message(), HasSubstr("the checkpoint of step 1 stands"));
   });
   EXPECT_TRUE(std::filesystem::exists(folder_ / "out/checkpoints/step_00000001/state.pb"));
 }
@@ -138,12 +139,11 @@ TEST_F(TrainerTest, ABadSampleLeavesTheStateBeforeItsStep) {
     bad_sample = SampleOrder(kSamples, 1).At(9 * samples + samples - 2);
     const std::vector<absl::Status> statuses = run("bad", "");
     for (int rank = 0; rank < c.ranks; ++rank) {
-      EXPECT_THAT(std::string(statuses[rank].message()),
-                  testing::HasSubstr("step 10: training data: 1 sample could not be read, more"));
+      EXPECT_THAT(statuses[rank].message(),
+                  HasSubstr("step 10: training data: 1 sample could not be read, more"));
     }
-    EXPECT_TRUE(absl::EndsWith(statuses[0].message(),
-                               absl::StrFormat("; the checkpoint of step %d stands", c.saved)))
-        << statuses[0];
+    EXPECT_THAT(std::string(statuses[0].message()),
+                EndsWith(absl::StrFormat("; the checkpoint of step %d stands", c.saved)));
     bad_sample = -1;
     EXPECT_THAT(run("bad", "latest"), testing::Each(absl::OkStatus()));
     EXPECT_EQ(digest_, digest);
@@ -161,8 +161,8 @@ TEST_F(TrainerTest, ATestThatFailsLateLeavesACheckpoint) {
   test_reads_ = kSamples + kSamples / 2;  // all before it begins
   const absl::Status status = RunAlone(1'000'000, {"steps=9", "evaluate_every=3"});
   EXPECT_EQ(CheckpointStore(folder_ / "out/checkpoints").NewestStep().value(), 3);
-  EXPECT_TRUE(absl::EndsWith(status.message(), "or raise it; the checkpoint of step 3 stands"))
-      << status;
+  EXPECT_THAT(std::string(status.message()),
+              EndsWith("or raise it; the checkpoint of step 3 stands"));
 }
 
 // Two runs would remove each other's file that tells whether the folder can be written.
@@ -235,9 +235,8 @@ TEST_F(TrainerTest, AFailedRankKeepsTheCheckpointBeingWritten) {
   std::atomic<bool> save = true;
   options_.save = &save;
   const auto statuses = RunShared(options_, {"checkpoint_every=1000000"}, kReadsBefore + 36);
-  EXPECT_TRUE(absl::StrContains(statuses[1].message(), "takes labels from 0 to 1, got 7"))
-      << statuses[1];
-  EXPECT_TRUE(absl::EndsWith(statuses[0].message(), " stands")) << statuses[0];
+  EXPECT_THAT(statuses[1].message(), HasSubstr("takes labels from 0 to 1, got 7"));
+  EXPECT_THAT(std::string(statuses[0].message()), EndsWith(" stands"));
   const auto checkpoint = CheckpointStore(folder_ / "out/checkpoints").LoadLatest(nullptr).value();
 }
 
@@ -252,11 +251,9 @@ TEST_F(TrainerTest, APartThatCannotBeWrittenEndsAllRanks) {
   };
   const auto statuses = RunShared(options_, {"checkpoint_every=1"});
   for (const absl::Status& status : statuses) {
-    EXPECT_TRUE(absl::StrContains(status.message(), "optimizer-00002-of-00002.safetensors: Input"))
-        << status;
+    EXPECT_THAT(status.message(), HasSubstr("optimizer-00002-of-00002.safetensors: Input"));
   }
-  EXPECT_TRUE(absl::EndsWith(statuses[0].message(), "; the checkpoint of step 2 stands"))
-      << statuses[0];
+  EXPECT_THAT(std::string(statuses[0].message()), EndsWith("; the checkpoint of step 2 stands"));
   std::vector<std::string> skipped;
   const auto checkpoint = CheckpointStore(folder_ / "out/checkpoints").LoadLatest(&skipped).value();
   EXPECT_EQ(checkpoint.state.step(), 2);

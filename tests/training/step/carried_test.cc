@@ -1,5 +1,6 @@
 // What layers carry from batch to batch: from step to step, skipped ones too, whatever the device.
 // On any ranks, in any batches of a step, and through tests: end_to_end/runs/carried_test.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -177,11 +178,8 @@ void ExpectNear(const Rows& a, const Rows& b, double tolerance) {
     ASSERT_TRUE(b.contains(name)) << name;
     ASSERT_EQ(rows.size(), b.at(name).size()) << name;
     for (const auto& [row, values] : rows) {
-      const std::vector<double>& others = b.at(name).at(row);
-      ASSERT_EQ(values.size(), others.size());
-      for (size_t i = 0; i < values.size(); ++i) {
-        ASSERT_NEAR(values[i], others[i], tolerance) << name << " row " << row << "[" << i << "]";
-      }
+      ASSERT_THAT(b.at(name).at(row), testing::Pointwise(testing::DoubleNear(tolerance), values))
+          << name << " row " << row;
     }
   }
 }

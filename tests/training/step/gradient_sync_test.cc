@@ -119,8 +119,7 @@ void RunRank(const Setting& setting, Device& device, ProcessGroup& communication
       const bool poisoned = step == setting.poisoned_step && b + 1 == kElements.size();
       Period sums = {};
       for (int r = 0; r < setting.ranks; ++r) {
-        const Period values = ValuesOf(step, r, b);
-        std::ranges::transform(sums, values, sums.begin(), std::plus());
+        std::ranges::transform(sums, ValuesOf(step, r, b), sums.begin(), std::plus());
       }
       std::vector<float> expected(got.size());
       Repeat(sums, expected.data(), kElements[b]);

@@ -190,8 +190,7 @@ Outcome Train(const Setting& of, ProcessGroup& communication, Device* device,
     std::vector<double> seconds(model->plan().train->trace.trace.steps.size());
     std::mt19937 random(17);
     for (double& one : seconds) one = static_cast<double>(random() % 100) * 1e-6;
-    const bool anew = model->PlanPagesAnew(*stream, seconds).value();
-    if (!anew) continue;
+    if (!model->PlanPagesAnew(*stream, seconds).value()) continue;
     outcome.planned_anew = true;
     step = *TrainingStep::Create(*model, *optimizer, *device, *stream, communication);
   }
