@@ -81,8 +81,7 @@ TEST(Conv2d, Contract) {
       {"conv2d { filters: 2 kernel: 2 kernel: 3 dilation: 2 dilation: 1 use_bias: false }",
        {Distinct({3, 4, 4, 1}, 3)}});
   CheckContract(
-      {"conv2d { filters: 4 kernel: 3 padding: 1 padding: 0 padding: 2 padding: 1 "
-       "groups: 2 }",
+      {"conv2d { filters: 4 kernel: 3 padding: 1 padding: 0 padding: 2 padding: 1 groups: 2 }",
        {Distinct({3, 3, 3, 4}, 4)}});
   CheckContract({"conv2d { filters: 3 kernel: 2 groups: 3 }", {Distinct({3, 3, 3, 3}, 5)}});
   CheckContract({"conv2d { filters: 1 kernel: 1 }", {Distinct({3, 1, 1, 1}, 6)}});
@@ -231,8 +230,7 @@ TEST(Conv2d, Errors) {
   EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 2 }", {Labels({1})}}),
             "expects images of type F64, got I32");
   EXPECT_EQ(
-      Refusal({"conv2d { filters: 2 kernel: 2 bias { initializer { constant { value: inf } } } "
-               "}",
+      Refusal({"conv2d { filters: 2 kernel: 2 bias { initializer { constant { value: inf } } } }",
                {x}}),
       "bias: initializer constant value: expected a finite number, got inf");
 }

@@ -162,8 +162,7 @@ TEST(NetText, Missing) {
       {"\n  layer { relu { } }", "net:3:3: layer 0: missing name; write name: \"conv1\""},
       {"layer { name: \"\" relu { } }", "net:2:9: layer 0: missing name; write name: \"conv1\""},
       {"input { dims: 3 }",
-       "net:1:1: the net has no layer; write layer { name: \"fc\" dense { "
-       "outputs: 10 } }"},
+       "net:1:1: the net has no layer; write layer { name: \"fc\" dense { outputs: 10 } }"},
       {"input { dims: 3 } layer { name: \"a\" relu { } }",
        "net:2:1: input 1: missing name; write name: \"image\""},
       {"input { name: \"x\" dims: 3 dims: 0 } layer { name: \"a\" relu { } }",
@@ -268,8 +267,7 @@ TEST(NetText, AnErrorPastCorrectFieldsIsFoundWhereItIs) {
       "layer: < name: 'd' accuracy { ignore_label: -2147483648 top_k: 0x7f } >\n"
       "layer [ { name: 'e' pool2d: { kind: 1 } }, < relu { negative_slope: 1e-3f } > ]\n";
   EXPECT_EQ(ErrorOf(kHead + fine + "oops: 1"),
-            "net:6:1: unknown field \"oops\"; choose from name, input, layer, block, "
-            "precision");
+            "net:6:1: unknown field \"oops\"; choose from name, input, layer, block, precision");
 }
 
 TEST(NetText, PositionsOutliveParsing) {

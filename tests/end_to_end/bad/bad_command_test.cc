@@ -200,9 +200,8 @@ const BadInput kCheckpoints[] = {
      .trainer = {"sgd { momentum: 0.9 }", "adam {}"}},
     {.name = "AllCheckpointsBroken",
      .message =
-         "--resume=latest: each of the 2 checkpoints in @/run/checkpoints is broken; the "
-         "newest: @/run/checkpoints/step_00000004/weights.safetensors: expected a safetensors "
-         "file; ...",
+         "--resume=latest: each of the 2 checkpoints in @/run/checkpoints is broken; the newest: "
+         "@/run/checkpoints/step_00000004/weights.safetensors: expected a safetensors file; ...",
      .arguments = {"--out=@/run", "--resume=latest"},
      .prepare =
          [](const std::string& folder) {

@@ -97,8 +97,7 @@ TEST_F(Records, OfArraysAreTheirBits) {
 }
 
 constexpr char kVaried[] =
-    "augmentation { flip: true random_crop { least_area: 0.3 } "
-    "color { brightness: 0.4 } }";
+    "augmentation { flip: true random_crop { least_area: 0.3 } color { brightness: 0.4 } }";
 
 TEST_F(Records, OfPicturesAreTheirBits) {
   WritePictures();

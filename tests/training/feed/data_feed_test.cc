@@ -200,8 +200,7 @@ TEST_F(DataFeed, SaysWhatClassesWeightsAndMixesLack) {
        "losses and accuracies"},
       {reals + "input { name: \"weight\" }" + loss, "max_bad_samples: 1",
        "n:3:25: layer \"loss\": data.max_bad_samples weighs samples, which this loss does not "
-       "take; "
-       "write \"weight\" as its last input"},
+       "take; write \"weight\" as its last input"},
       {reals + "input { name: \"weight\" }" +
            absl::StrReplaceAll(loss, {{"softmax_cross_entropy", "binary_cross_entropy"}}),
        "max_bad_samples: 1",
@@ -217,11 +216,10 @@ TEST_F(DataFeed, SaysWhatClassesWeightsAndMixesLack) {
     EXPECT_THAT(error, testing::EndsWith(c.error));
   }
   const std::string error = Error(
-      reals + mask, absl::StrReplaceAll(Data("bytes.npy", "labels.npy",
-                                             "augmentation { input: ['image', 'mask'] cutmix {} }"),
-                                        {{"} } }",
-                                          "} array { input: 'mask' file: "
-                                          "'masks.npy' } } }"}}));
+      reals + mask,
+      absl::StrReplaceAll(
+          Data("bytes.npy", "labels.npy", "augmentation { input: ['image', 'mask'] cutmix {} }"),
+          {{"} } }", "} array { input: 'mask' file: 'masks.npy' } } }"}}));
   EXPECT_THAT(error, testing::EndsWith("mix pictures, but input \"mask\" is a mask; leave it out"));
 }
 
@@ -304,8 +302,7 @@ TEST_F(DataFeed, ShotsInRows) {
       "input { name: \"signals\" dims: [2, 1] }\ninput { name: \"reset\" dims: 2 type: LABEL }";
   const std::string shots =
       "train { shots { folder: 'shots' signal: 'x' length: 2 warning: 1 scales: 'shots/scales' } } "
-      "test { "
-      "shots { folder: 'shots' } } order: CONTIGUOUS";
+      "test { shots { folder: 'shots' } } order: CONTIGUOUS";
   const auto data = Open(inputs, shots).value();
   TrainerConfig config;
   config.set_batch(2);

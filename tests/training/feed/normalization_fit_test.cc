@@ -88,8 +88,7 @@ class NormalizationFit : public testing::Test {
 };
 
 constexpr char kBoth[] =
-    "normalization { input: 'x' auto: true } image_input: 'pixels' "
-    "normalization { auto: true }";
+    "normalization { input: 'x' auto: true } image_input: 'pixels' normalization { auto: true }";
 constexpr char kText[] = "x\t0\t2\t1\nx\t1\t7\t1\npixels\t0\t0.5\t0.5\n";
 
 TEST_F(NormalizationFit, IsOfTheTrainingSamples) {
@@ -222,16 +221,14 @@ TEST_F(NormalizationFit, WarnsOfLargeInputs) {
   const std::string after = " after normalization; training may fail with inputs beyond 20; ";
   EXPECT_EQ(Warnings(""), absl::StrCat("@/t:2:1: ", large, "-500", after,
                                        "write normalization { input: \"x\" auto: true }"));
-  EXPECT_EQ(Warnings("normalization { input: 'x' std: 4 }"),
-            absl::StrCat("@/t:2:8: ", large, "-125", after,
-                         "write auto: true in place of mean and "
-                         "std"));
+  EXPECT_EQ(
+      Warnings("normalization { input: 'x' std: 4 }"),
+      absl::StrCat("@/t:2:8: ", large, "-125", after, "write auto: true in place of mean and std"));
   EXPECT_EQ(Warnings("normalization { input: 'x' std: 400 }"), "");
   EXPECT_EQ(Warnings("normalization { input: 'x' auto: true }"), "");
   // Bytes are looked at where one could be large.
   const std::string pixels =
-      "normalization { input: 'x' std: 400 } normalization { input: "
-      "'pixels' std: 0.01 }";
+      "normalization { input: 'x' std: 400 } normalization { input: 'pixels' std: 0.01 }";
   EXPECT_THAT(Warnings(pixels), HasSubstr("input \"pixels\": sample 1 (the first is 0) holds 1 in "
                                           "channel 0, which is 100 after"));
   WriteBytes(folder_ / "pixels.npy", Npy("|u1", "(4, 1, 1, 1)", std::string(4, '\3')));

@@ -172,15 +172,13 @@ TEST(BadNet, SharedParameters) {
        "layer { name: 'scores' dense { outputs: 6 weight { name: 'w' } } }\n"
        "layer { name: 'loss' input: ['scores', 'tokens'] softmax_cross_entropy {} }",
        "n:2:1: layer \"table\": lazy: expected a table of its own, got \"w\", which layer "
-       "\"scores\" "
-       "uses, too; leave lazy out"},
+       "\"scores\" uses, too; leave lazy out"},
       // Nets of both phases and of every batch have one.
       {"layer { name: 'a' phase: TRAIN input: 'x' dense { outputs: 4 weight { name: 'w' } } }\n"
        "layer { name: 'b' phase: TEST input: 'x' dense { outputs: 5 weight { name: 'w' } } }\n"
        "layer { name: 'c' phase: TRAIN input: ['a', 'x'] mean_squared_error {} }",
        "n:3:1: layer \"b\": weight is [4, 4] F32 in the training net, but would be [5, 4] F32 "
-       "here; "
-       "nets of other batch sizes share it, so it cannot depend on the batch"},
+       "here; nets of other batch sizes share it, so it cannot depend on the batch"},
       {"input { name: 'row' dims: 60 }\n"
        "layer { name: 'a' input: 'row' dense { outputs: 12 use_bias: false weight { name: 'w' } } "
        "}\n"

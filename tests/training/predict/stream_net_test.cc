@@ -264,8 +264,7 @@ TEST_F(StreamNetTest, RefusesNetsThatNeedWholeSequences) {
   Streamed along(
       "name: \"t\" input { name: \"x\" dims: [7, 3] } input { name: \"y\" dims: [7, 2] } layer { "
       "name: \"c\" input: \"x\" conv1d { filters: 2 kernel: 1 } } layer { name: \"r\" rnn { "
-      "hidden: "
-      "2 } } layer { name: \"l\" input: [\"r\", \"y\"] mean_squared_error {} }",
+      "hidden: 2 } } layer { name: \"l\" input: [\"r\", \"y\"] mean_squared_error {} }",
       *device_, *primitives_);
   const auto inputs = CutToStep(Data(), {}, along.net()).value();
   EXPECT_THAT(

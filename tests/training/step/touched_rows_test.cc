@@ -40,9 +40,8 @@ struct Setting {
 
 Parsed<NetConfig> NetOf(const Setting& setting) {
   const std::string text =
-      "name: \"t\" input { name: \"words\" type: LABEL dims: [3] } "
-      "input { name: \"label\" type: LABEL } "
-      "layer { name: \"table\" embedding { vocabulary: 1201 width: 5 lazy: " +
+      "name: \"t\" input { name: \"words\" type: LABEL dims: [3] } input { name: \"label\" type: "
+      "LABEL } layer { name: \"table\" embedding { vocabulary: 1201 width: 5 lazy: " +
       std::string(setting.lazy ? "true" : "false") +
       " } } layer { name: \"flat\" flatten {} } layer { name: \"fc\" dense { outputs: 4 } } "
       "layer { name: \"loss\" input: \"fc\" input: \"label\" softmax_cross_entropy {} }";
