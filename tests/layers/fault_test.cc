@@ -33,9 +33,7 @@ TEST(Fault, DoesNotDependOnTheOrderOfThreads) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&fault, t] {
-        for (int64_t i = 200; i > 0; --i) {
-          RaiseFault(&fault, 1, i * 4 + t);
-        }
+        for (int64_t i = 200; i > 0; --i) RaiseFault(&fault, 1, i * 4 + t);
       });
     }
     for (std::thread& thread : threads) thread.join();

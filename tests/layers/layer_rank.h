@@ -91,9 +91,7 @@ class LayerRank {
     std::memcpy(position_.host(), &position, sizeof(position));
     RETURN_IF_ERROR(position_.Upload());
     RETURN_IF_ERROR(fault_.Allocate(device_, *stream_, sizeof(Fault)));  // poison is kNone
-    for (size_t i = 0; i < inputs_; ++i) {
-      RETURN_IF_ERROR(SetStateValues(i, local.inputs[i].values));
-    }
+    for (size_t i = 0; i < inputs_; ++i) RETURN_IF_ERROR(SetStateValues(i, local.inputs[i].values));
     RETURN_IF_ERROR(SetBuffers(local.buffers));
     RETURN_IF_ERROR(SetCarried(local.carried, first_sample - options_.first_sample));
     return PackParameters(local.parameters);

@@ -85,9 +85,7 @@ void ExpectPieces(const std::string& config, int axis, bool has_lengths, bool ha
   const Doubles dy = Distinct({kT, kN, columns}, 2).values;
   const Doubles dlast = Distinct({kN, columns}, 3).values;
   whole.output_gradient = place(dy, kT, kN).values;
-  if (last) {
-    whole.output_gradient.insert(whole.output_gradient.end(), dlast.begin(), dlast.end());
-  }
+  if (last) whole.output_gradient.insert(whole.output_gradient.end(), dlast.begin(), dlast.end());
   const RunResult got = Ran(whole, {.threads = 2});
   EXPECT_EQ(got.fault.word, Fault::kNone);
   const auto home = [axis](Doubles y) { return axis == 1 ? y : Swapped(y, kN, kT); };
@@ -136,9 +134,7 @@ void ExpectPieces(const std::string& config, int axis, bool has_lengths, bool ha
       EXPECT_EQ(got.output[kT * kN * columns + n * columns + c], 0);
     }
   }
-  for (size_t p = 0; p < dw.size(); ++p) {
-    ExpectNear("dw", got.parameter_gradients[p], dw[p], 1e-12);
-  }
+  for (size_t p = 0; p < dw.size(); ++p) ExpectNear("dw", got.parameter_gradients[p], dw[p], 1e-12);
 }
 
 TEST(Recurrent, LengthsAndResetsCutSequences) {
@@ -318,9 +314,7 @@ TEST(Recurrent, WeightsAreStoredPackedWithoutTraining) {
       for (const int64_t samples : {1, 3}) {
         SCOPED_TRACE(absl::StrCat(config, " T ", times, " N ", samples));
         LayerCase layer{config, {Along(1, Distinct({times, samples, 5}, 1))}};
-        if (samples == 3) {
-          layer.inputs.push_back(Labels({1, 0, static_cast<int32_t>(times)}));
-        }
+        if (samples == 3) layer.inputs.push_back(Labels({1, 0, static_cast<int32_t>(times)}));
         const RunOptions training{.compute = DType::kF32};
         const RunResult trained = Ran(layer, training),
                         stored = Ran(layer, {.compute = DType::kF32, .train = false});

@@ -137,9 +137,7 @@ TEST(Set, Refuses) {
        "unknown field \"\"; choose from sgd, adam, adamw, lars, lamb, weight_decay, "
        "clip_norm, ema"},
   };
-  for (const auto& c : cases) {
-    EXPECT_EQ(Trainer(c.path, c.value), c.error) << c.path;
-  }
+  for (const auto& c : cases) EXPECT_EQ(Trainer(c.path, c.value), c.error) << c.path;
   const struct {
     std::string path, value, error;
   } net_cases[] = {
@@ -154,9 +152,7 @@ TEST(Set, Refuses) {
       {"layer.c.dense.outputs", "5", "layer \"c\" is of type conv2d, not dense"},
       {"layer.c.relu", "{}", "layer \"c\" is of type conv2d, not relu"},
   };
-  for (const auto& c : net_cases) {
-    EXPECT_EQ(Net(c.path, c.value), c.error) << c.path;
-  }
+  for (const auto& c : net_cases) EXPECT_EQ(Net(c.path, c.value), c.error) << c.path;
 }
 
 TEST(Set, AnElementIsNoValue) {

@@ -21,9 +21,7 @@ struct Part {
   explicit Part(int64_t first, int64_t count, int64_t all = kRows) {
     for (int64_t b = 0; b < 3; ++b) {
       for (int64_t r = first; r < first + count; ++r) {
-        for (int64_t i = 0; i < 2; ++i) {
-          values.push_back(static_cast<double>(100 * r + 10 * b + i));
-        }
+        for (int64_t i = 0; i < 2; ++i) values.push_back(static_cast<double>(100 * r + 10 * b + i));
       }
     }
     carried = {"a/lstm.h", {values.data(), Shape({3, count, 2}), DType::kF64}, 1, first, all};

@@ -164,9 +164,7 @@ TEST(UpdateTiles, TablesStayWhole) {
   for (size_t b = 0; b < plan.train->order.buckets.size(); ++b) {
     if (TableOf(*plan.train, b) == nullptr) continue;
     EXPECT_EQ(plan.train->slots.tiles(b), 1);
-    for (const int step : updates[b]) {
-      EXPECT_EQ(plan.train->trace.trace.steps[step].host_bytes, 0u);
-    }
+    for (const int step : updates[b]) EXPECT_EQ(plan.train->trace.trace.steps[step].host_bytes, 0u);
   }
 }
 

@@ -160,9 +160,7 @@ Outcome Train(const Setting& of, ProcessGroup& communication, Device* device,
   const int64_t pixels = input.elements() / share.count;
   for (int64_t i = 0; i < share.count; ++i) {
     std::mt19937 random(static_cast<unsigned>(share.first + i));
-    for (int64_t k = 0; k < pixels; ++k) {
-      set(i * pixels + k, static_cast<uint8_t>(random() % kNaN));
-    }
+    for (int64_t k = 0; k < pixels; ++k) set(i * pixels + k, static_cast<uint8_t>(random() % kNaN));
     batch.arrays[1].as<int32_t>()[i] = static_cast<int32_t>(random() % 4);
     batch.samples.push_back(share.first + i);
   }
