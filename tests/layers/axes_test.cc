@@ -1,7 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <string>
-
 #include "tests/layers/layer_contract.h"
 
 namespace gyre {

@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "engine/data/tensors/tensor_file.h"
 #include "tests/end_to_end/bad_input.h"
 

@@ -5,7 +5,6 @@
 #include "tests/end_to_end/bad_input.h"
 
 #include <cmath>
-#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"

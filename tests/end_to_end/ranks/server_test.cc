@@ -148,8 +148,7 @@ TEST_P(Bsp, HasTheBitsOfDirect) {
   };
   for (const int workers : {1, 3}) {
     if (kSanitized && workers == 1) continue;
-    const std::string direct = absl::StrCat("direct", workers);
-    const std::string whole = run(direct, workers, {});
+    const std::string direct = absl::StrCat("direct", workers), whole = run(direct, workers, {});
     if (of.skips) {
       EXPECT_GT(folder_.Metrics(direct, "skipped_steps").back(), 2);
       EXPECT_LT(folder_.Metrics(direct, "skipped_steps").back(), 12);

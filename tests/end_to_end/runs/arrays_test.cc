@@ -55,8 +55,7 @@ class Arrays : public testing::Test {
 };
 
 TEST_F(Arrays, TheSameNumbersGiveTheSameBits) {
-  const std::string expected = folder_.Digest("idx");
-  const std::string tested = folder_.Evaluate(folder_ / "idx");
+  const std::string expected = folder_.Digest("idx"), tested = folder_.Evaluate(folder_ / "idx");
 
   UseArrays("file: \"SET-images.idx\"", "file: \"SET-labels.idx\"");
   EXPECT_EQ(folder_.Digest("named_idx", {"--device=sim"}), expected);

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "tests/end_to_end/training_folder.h"
 
 namespace gyre {

@@ -48,8 +48,7 @@ class NormalizedRun : public testing::Test {
 };
 
 TEST_F(NormalizedRun, AutoIsMeanAndStdOfAllRanks) {
-  const std::string expected = folder_.Digest("auto");
-  const std::string fit = Fit("auto");
+  const std::string expected = folder_.Digest("auto"), fit = Fit("auto");
   ASSERT_EQ(Column(fit, 0), std::vector<std::string>(kChannels, "image"));
   ASSERT_EQ(Column(fit, 1), (std::vector<std::string>{"0", "1", "2"}));
   const std::vector<std::string> mean = Column(fit, 2), std = Column(fit, 3);

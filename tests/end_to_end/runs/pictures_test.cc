@@ -67,8 +67,7 @@ TEST_F(Pictures, OfAListAreTheArraysBits) {
   for (const int ranks : {1, 3}) {
     Use(kIdx);
     const ToolOptions options{.ranks = ranks};
-    const std::string name = absl::StrCat("idx", ranks);
-    const std::string digest = folder_.Digest(name, {}, options);
+    const std::string name = absl::StrCat("idx", ranks), digest = folder_.Digest(name, {}, options);
     const std::string said = folder_.Evaluate(folder_ / name);
     Use(kImages);
     for (const int workers : {1, 4}) {

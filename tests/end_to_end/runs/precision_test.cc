@@ -25,11 +25,9 @@ constexpr char kSizes[] = "batch: 17 test_batch: 7 evaluate_every: 100 steps: 1"
 // Of the tensors in the newest checkpoint, in the order of their names.
 std::string DigestOfFile(const std::string& run, int64_t step) {
   const auto file =
-      TensorFile::Read(absl::StrFormat("%s/checkpoints/step_%08d/weights.safetensors", run, step));
-  EXPECT_TRUE(file.ok()) << file.status();
-  if (!file.ok()) return "";
+      *TensorFile::Read(absl::StrFormat("%s/checkpoints/step_%08d/weights.safetensors", run, step));
   std::map<std::string, Tensor> tensors;
-  for (const NamedTensor& named : file->tensors()) tensors[named.name] = named.tensor;
+  for (const NamedTensor& named : file.tensors()) tensors[named.name] = named.tensor;
   Sha256Digest digest;
   for (const auto& [name, tensor] : tensors) {
     digest.Add({static_cast<const char*>(tensor.data), tensor.bytes()});

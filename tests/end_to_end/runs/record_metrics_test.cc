@@ -6,7 +6,6 @@
 
 #include <random>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/data/tensors/tensor_file.h"

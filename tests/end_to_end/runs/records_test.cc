@@ -84,8 +84,7 @@ TEST_F(Records, OfArraysAreTheirBits) {
   for (const int ranks : {1, 2}) {
     const ToolOptions options{.ranks = ranks};
     Use(kIdx, kIdx);
-    const std::string name = absl::StrCat("idx", ranks);
-    const std::string digest = folder_.Digest(name, {}, options);
+    const std::string name = absl::StrCat("idx", ranks), digest = folder_.Digest(name, {}, options);
     const std::string said = folder_.Evaluate(folder_ / name);
     UseRecords();
     for (const int workers : {1, 3}) {
@@ -105,8 +104,7 @@ TEST_F(Records, OfPicturesAreTheirBits) {
     Use("images { list: \"train.tsv\" shortest: 14 }", "images { list: \"test.tsv\" }", kVaried);
   };
   use_lists();
-  const std::string digest = folder_.Digest("list");
-  const std::string said = folder_.Evaluate(folder_ / "list");
+  const std::string digest = folder_.Digest("list"), said = folder_.Evaluate(folder_ / "list");
   Packed({"--order=kept"});
   UseRecords("images { shortest: 14 }", kVaried);
   EXPECT_EQ(folder_.Digest("rec1", {"--data_threads=3"}), digest);
@@ -141,8 +139,7 @@ TEST_F(Records, InWindowsDependOnNoWorkersOrInterruptions) {
 
 TEST_F(Records, AreMadeWhereTheyAreNot) {
   EXPECT_THAT(Packed(), HasSubstr("train: 50 samples in 5 shards, 0 of them kept"));
-  const std::string name = folder_ / "rec/train-00003-of-00005.rec";
-  const std::string whole = ReadBytes(name);
+  const std::string name = folder_ / "rec/train-00003-of-00005.rec", whole = ReadBytes(name);
   WriteBytes(name, whole.substr(0, 2000));
   EXPECT_THAT(Packed(), HasSubstr("train: 50 samples in 5 shards, 4 of them kept"));
   EXPECT_EQ(ReadBytes(name), whole);

@@ -282,8 +282,7 @@ TEST_F(Resume, SaysWhatHasChanged) {
 TEST_F(Resume, TheTestAfterACheckpointIsMadeUpFor) {
   folder_.Digest("out", {"--checkpoint_every=7", "--steps=14"});
   const std::vector<std::string> lines = folder_.MetricLines("out");
-  const std::string path = folder_ / "out/metrics.jsonl";
-  const std::string text = ReadBytes(path);
+  const std::string path = folder_ / "out/metrics.jsonl", text = ReadBytes(path);
   for (const size_t cut : {text.rfind("{\"step\":14,\"test"), text.size()}) {
     WriteBytes(path, text.substr(0, cut));
     folder_.Digest("out", {"--resume=latest", "--steps=14"});

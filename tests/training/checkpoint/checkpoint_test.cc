@@ -8,9 +8,7 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <limits>
 #include <random>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -334,8 +332,7 @@ TEST_F(CheckpointTest, EveryFlippedByteIsFound) {
   std::mt19937_64 random(1);
   for (const char* name : {"weights.safetensors", "optimizer-00001-of-00002.safetensors",
                            "optimizer-00002-of-00002.safetensors", "state.pb"}) {
-    const std::string path = folder_ / "step_00000008/" + name;
-    const std::string whole = ReadBytes(path);
+    const std::string path = folder_ / "step_00000008/" + name, whole = ReadBytes(path);
     const bool all = whole.size() < 1000;
     for (size_t i = 0; i < (all ? whole.size() : 300); ++i) {
       std::string bytes = whole;

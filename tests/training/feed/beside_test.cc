@@ -1,8 +1,6 @@
 // Sources side by side, matched to the inputs of a net.
 #include <gtest/gtest.h>
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "engine/training/feed/data_feed.h"

@@ -29,16 +29,13 @@ class DataFeed : public testing::Test {
 
   // Of a net "n" with these inputs, a line each, and a trainer "t" with this data on its second.
   absl::StatusOr<RunData> Open(const std::string& inputs, const std::string& data) {
-    auto net = ParseNetText(inputs + "\nlayer { name: \"fc\" dense { outputs: 2 } }", "n");
-    EXPECT_TRUE(net.ok()) << net.status();
-    auto trainer =
-        ParseTrainerText(absl::StrCat("net: 'n' batch: ", batch_,
-                                      " steps: 1 optimizer { sgd {} } learning_rate { base: 1 }\n",
-                                      "data { ", data, " }"),
-                         folder_ / "t");
-    EXPECT_TRUE(trainer.ok()) << trainer.status();
-    if (!net.ok() || !trainer.ok()) return absl::UnknownError("");
-    return OpenData(*trainer, *net, /*train=*/true);
+    const auto net = *ParseNetText(inputs + "\nlayer { name: \"fc\" dense { outputs: 2 } }", "n");
+    const auto trainer =
+        *ParseTrainerText(absl::StrCat("net: 'n' batch: ", batch_,
+                                       " steps: 1 optimizer { sgd {} } learning_rate { base: 1 }\n",
+                                       "data { ", data, " }"),
+                          folder_ / "t");
+    return OpenData(trainer, net, /*train=*/true);
   }
   std::string Error(const std::string& inputs, const std::string& data) {
     return absl::StrReplaceAll(std::string(Open(inputs, data).status().message()),
@@ -107,8 +104,7 @@ TEST_F(DataFeed, MasksVaryWithTheImage) {
       "}";
   const std::string turn = "augmentation { flip: true rotate: 5 }";
   const auto augmented = [&](const absl::StatusOr<RunData>& data) {
-    EXPECT_TRUE(data.ok()) << data.status();
-    return data.ok() && data->feed.inputs[0].augmented && data->feed.inputs[1].augmented;
+    return data.value().feed.inputs[0].augmented && data->feed.inputs[1].augmented;
   };
   EXPECT_FALSE(augmented(Open(inputs, Data("bytes.npy", "masks.npy"))));
   WriteBytes(folder_ / "bytes.npy", Npy("|u1", "(4, 3, 5, 1)", RandomBytes(60, 1)));
@@ -137,13 +133,10 @@ TEST_F(DataFeed, ClassesAndWeights) {
       train, {{"} } }", "} array { input: 'weight' file: 'weights.npy' } } }"}});
   const auto device = NewCpuDevice({});
   const auto weights = [&](const std::string& text, bool training) {
-    const auto data = Open(inputs, text);
-    EXPECT_TRUE(data.ok()) << data.status();
-    if (!data.ok()) return std::vector<float>();
-    EXPECT_EQ(data->feed.inputs[1].classes, 3);
-    EXPECT_TRUE(data->feed.inputs[2].weight);
-    const auto loader =
-        *NewLoader(*data->train, training, {.global = 4}, data->feed, 0, 2, *device);
+    const auto data = Open(inputs, text).value();
+    EXPECT_EQ(data.feed.inputs[1].classes, 3);
+    EXPECT_TRUE(data.feed.inputs[2].weight);
+    const auto loader = *NewLoader(*data.train, training, {.global = 4}, data.feed, 0, 2, *device);
     const Batch batch = loader->Next();
     std::vector<float> of(4);  // by sample
     for (int64_t i = 0; i < 4; ++i) {

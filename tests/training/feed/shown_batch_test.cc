@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "engine/data/pictures/picture.h"
 #include "tests/data/array_bytes.h"
 #include "tests/data/temp_folder.h"

@@ -8,8 +8,6 @@
 #include <limits>
 #include <random>
 
-#include "absl/strings/str_cat.h"
-
 namespace gyre {
 namespace {
 

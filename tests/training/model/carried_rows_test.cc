@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "engine/training/model/model.h"
 #include "tests/data/temp_folder.h"
 

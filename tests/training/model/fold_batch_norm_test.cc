@@ -114,14 +114,13 @@ class FoldTensorsTest : public testing::Test {
 };
 
 TEST_F(FoldTensorsTest, ByHand) {
-  auto file = Fold(tensors_, /*has_bias=*/true);
-  ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_EQ(file->tensors().size(), 3);
-  EXPECT_THAT(Values(*file, "fc.weight"), ElementsAre(2, 4, 6, 12, 15, 18));
-  EXPECT_THAT(Values(*file, "fc.bias"), ElementsAre(2 * (1 - 5) + 10, 3 * (2 - 7) + 20));
-  EXPECT_THAT(Values(*file, "other.weight"), ElementsAre(42));
-  file = Fold(tensors_, /*has_bias=*/false);
-  EXPECT_THAT(Values(*file, "fc.bias"), ElementsAre(2 * -5 + 10, 3 * -7 + 20));
+  auto file = Fold(tensors_, /*has_bias=*/true).value();
+  EXPECT_EQ(file.tensors().size(), 3);
+  EXPECT_THAT(Values(file, "fc.weight"), ElementsAre(2, 4, 6, 12, 15, 18));
+  EXPECT_THAT(Values(file, "fc.bias"), ElementsAre(2 * (1 - 5) + 10, 3 * (2 - 7) + 20));
+  EXPECT_THAT(Values(file, "other.weight"), ElementsAre(42));
+  file = Fold(tensors_, /*has_bias=*/false).value();
+  EXPECT_THAT(Values(file, "fc.bias"), ElementsAre(2 * -5 + 10, 3 * -7 + 20));
 }
 
 TEST_F(FoldTensorsTest, NamesWhatDoesNotFit) {

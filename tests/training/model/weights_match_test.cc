@@ -1,7 +1,6 @@
 // A file's tensors, a net's parameters, and which start which.
 #include "engine/training/model/weights_match.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,6 @@
 // onnx_case.h: nets with random weights as ONNX models, and what they must say of random inputs.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 

@@ -21,16 +21,13 @@ using testing::StartsWith;
 absl::StatusOr<std::unique_ptr<OnnxCase>> Case(const std::string& text,
                                                const OnnxOptions& options = {},
                                                const DataConfig& data = {}) {
-  auto net = ParseNetText("name: \"t\" " + text, "net.textproto");
-  RETURN_IF_ERROR(net.status());
-  return MakeOnnxCase(*std::move(net), data, options, /*seed=*/1);
+  ASSIGN_OR_RETURN(auto net, ParseNetText("name: \"t\" " + text, "net.textproto"));
+  return MakeOnnxCase(std::move(net), data, options, /*seed=*/1);
 }
 
 onnx::ModelProto Model(const std::string& text, const OnnxOptions& options = {},
                        const DataConfig& data = {}) {
-  const auto made = Case(text, options, data);
-  EXPECT_TRUE(made.ok()) << made.status();
-  return made.ok() ? (*made)->model : onnx::ModelProto();
+  return Case(text, options, data).value()->model;
 }
 
 std::string Refusal(const std::string& text, const OnnxOptions& options) {

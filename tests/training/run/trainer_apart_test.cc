@@ -1,4 +1,6 @@
 // The loop of ranks with folders of their own.
+#include <gmock/gmock.h>
+
 #include <cerrno>
 
 #include "absl/strings/str_replace.h"

@@ -2,7 +2,6 @@
 // what it brings to the disk.  Included by one source of a program, whose fsync this is.
 #pragma once
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/syscall.h>
