@@ -115,9 +115,6 @@ struct RunShape {
   bool StepTogether() const { return !server || server->sync == Sync::kBsp; }
   // Whether each worker of a server clips and skips its own gradients before it sends them.
   bool gates_alone() const { return server && server->sync != Sync::kBsp && gated(); }
-  // Whether a step's first iteration, which awaits the last step's new values, is one that updates,
-  // or else one that only accumulates.
-  bool takes(bool updates) const { return updates == (accumulate == 1); }
   // The wire type of a server's bucket.  A single worker rounds nothing.
   DType WireType(DType dtype) const { return dtype == DType::kF32 && workers() > 1 ? wire : dtype; }
   // A bucket's sum of squares is the sum over these ranges.  Each has one owner.

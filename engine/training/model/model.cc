@@ -82,25 +82,27 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
 }
 
 absl::Status Model::BindNets() {
-  const auto pager = [&](const NetPlan& net) -> absl::StatusOr<std::unique_ptr<Pager>> {
-    if (!net.paging) return nullptr;
-    return Pager::Create(device_, *net.paging, memory_.device, memory_.pages, page_file_.get(),
-                         KernelsTo(plan_.options.shape.page_activations));
+  const auto bind = [&](const NetPlan& plan) -> absl::StatusOr<TurnNets::PagedNet> {
+    TurnNets::PagedNet bound{std::make_unique<Net>(plan, memory_), nullptr};
+    if (!plan.paging) return bound;
+    ASSIGN_OR_RETURN(bound.pager, Pager::Create(device_, *plan.paging, memory_.device,
+                                                memory_.pages, page_file_.get(),
+                                                KernelsTo(plan_.options.shape.page_activations)));
+    return bound;
   };
   if (plan_.train) turns_.resize(std::max<size_t>(plan_.turns.size(), 1));
   for (size_t i = 0; i < turns_.size(); ++i) {
     const TrainingNets& nets = plan_.nets_of(static_cast<int>(i));
-    turns_[i].updating = std::make_unique<Net>(*nets.train, memory_);
-    ASSIGN_OR_RETURN(turns_[i].updating_pager, pager(*nets.train));
+    ASSIGN_OR_RETURN(turns_[i].last, bind(*nets.train));
     if (nets.accumulating == nullptr) continue;
-    turns_[i].accumulating = std::make_unique<Net>(*nets.accumulating, memory_);
-    ASSIGN_OR_RETURN(turns_[i].accumulating_pager, pager(*nets.accumulating));
+    ASSIGN_OR_RETURN(turns_[i].others, bind(*nets.accumulating));
   }
   test_.clear();
   test_pagers_.clear();
   for (const auto& test : plan_.test) {
-    test_.push_back(std::make_unique<Net>(*test, memory_));
-    ASSIGN_OR_RETURN(test_pagers_.emplace_back(), pager(*test));
+    ASSIGN_OR_RETURN(TurnNets::PagedNet bound, bind(*test));
+    test_.push_back(std::move(bound.net));
+    test_pagers_.push_back(std::move(bound.pager));
   }
   return absl::OkStatus();
 }

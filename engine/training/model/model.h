@@ -40,31 +40,29 @@ class Model {
   const ModelPlan& plan() const { return plan_; }
   // The nets of a player's steps (RunShape), or of all that trains.
   struct TurnNets {
-    std::unique_ptr<Net> updating, accumulating;  // the latter null if it would be the same
-    std::unique_ptr<Pager> updating_pager, accumulating_pager;  // null if nothing pages
+    struct PagedNet {
+      std::unique_ptr<Net> net;
+      std::unique_ptr<Pager> pager;  // null if nothing pages
+    };
+    PagedNet last;    // of a step's last iteration, which updates
+    PagedNet others;  // of those before it.  Empty if a step has one
 
-    // Of an iteration that updates, or that only accumulates.
-    const Net& net(bool updates = true) const {
-      return updates || accumulating == nullptr ? *updating : *accumulating;
-    }
-    Pager* pager(bool updates = true) const {
-      return updates || accumulating_pager == nullptr ? updating_pager.get()
-                                                      : accumulating_pager.get();
-    }
+    const Net& net() const { return *last.net; }
+    Pager* pager() const { return last.pager.get(); }
+    // Of a step's first iteration, which awaits the last step's values.
+    const PagedNet& first() const { return others.net ? others : last; }
   };
   const TurnNets& turn(int player) const { return turns_[static_cast<size_t>(player)]; }
   int turns() const { return static_cast<int>(turns_.size()); }
   // Lets the iterations of this player come next.  Precondition: the last one enqueued updates.
   absl::Status TakeTurn(int player, Stream& stream);
   // Of the first turn.
-  const Net& train(bool updates = true) const { return turn(0).net(updates); }
-  // The net of a step's first iteration, which awaits the last step's values.
-  const Net& taking() const { return train(plan_.options.shape.takes(/*updates=*/true)); }
+  const Net& train() const { return turn(0).net(); }
   // Whether ranks share one copy of the parameters.
   bool one_copy() const { return !parameters_.empty(); }
   const std::vector<std::unique_ptr<Net>>& test() const { return test_; }
-  // The pager of train(updates) or test()[index].  Null if the plan does not page.
-  Pager* train_pager(bool updates = true) const { return turn(0).pager(updates); }
+  // The pager of train() or test()[index].  Null if the plan does not page.
+  Pager* train_pager() const { return turn(0).pager(); }
   Pager* test_pager(size_t index) const { return test_pagers_[index].get(); }
   // Appends a testing net (gyre::AddTest), and binds all of test() anew: in larger memory if it
   // needs that.  Waits for the stream.  Errors: also those of allocation, which change nothing.

@@ -71,29 +71,44 @@ class NetsPlanner {
   std::unique_ptr<NetPlan> first_;
 };
 
-// Those that run, training nets first.  With `paged`, as they are where they page.
-std::vector<NetPlan*> NetsOf(const ModelPlan& plan, bool paged = false) {
+// Those that run, training nets first.
+std::vector<NetPlan*> NetsOf(const ModelPlan& plan) {
   std::vector<NetPlan*> nets;
   for (int turn = 0; plan.train && turn < std::max<int>(plan.turns.size(), 1); ++turn) {
     const TrainingNets& of = plan.nets_of(turn);
-    nets.push_back(paged && of.paged ? of.paged.get() : of.train.get());
-    const auto& accumulating = paged && of.paged ? of.paged_accumulating : of.accumulating;
-    if (accumulating) nets.push_back(accumulating.get());
+    nets.push_back(of.train.get());
+    if (of.accumulating) nets.push_back(of.accumulating.get());
   }
   for (const auto& test : plan.test) nets.push_back(test.get());
   return nets;
 }
 
-size_t Most(const ModelPlan& plan, size_t (NetPlan::*bytes)() const, bool paged = false) {
+// As they are where they page.
+std::vector<NetPlan*> PagedNetsOf(const ModelPlan& plan) {
+  std::vector<NetPlan*> nets = NetsOf(plan);
+  for (int turn = 0; plan.train && turn < std::max<int>(plan.turns.size(), 1); ++turn) {
+    const TrainingNets& of = plan.nets_of(turn);
+    if (of.paged == nullptr) continue;
+    std::ranges::replace(nets, of.train.get(), of.paged.get());
+    std::ranges::replace(nets, of.accumulating.get(), of.paged_accumulating.get());
+  }
+  return nets;
+}
+
+size_t Most(const std::vector<NetPlan*>& nets, size_t (NetPlan::*bytes)() const) {
   size_t most = 0;
-  for (const NetPlan* const net : NetsOf(plan, paged)) most = std::max(most, (net->*bytes)());
+  for (const NetPlan* const net : nets) most = std::max(most, (net->*bytes)());
   return most;
 }
 
-// Of the same memory, whatever is planned: where nets page, or as they are.
-size_t ReservedBytes(const ModelPlan& plan, bool paged) {
-  return Most(plan, &NetPlan::communication_bytes, paged) + plan.allreduce_bytes() +
-         plan.server_bytes(paged).device;
+// Of the same memory, whatever is planned: as nets are, or where they page.
+size_t ReservedBytes(const ModelPlan& plan) {
+  return Most(NetsOf(plan), &NetPlan::communication_bytes) + plan.allreduce_bytes() +
+         plan.server_bytes().device;
+}
+size_t PagedReservedBytes(const ModelPlan& plan) {
+  return Most(PagedNetsOf(plan), &NetPlan::communication_bytes) + plan.allreduce_bytes() +
+         plan.paged_server_bytes().device;
 }
 
 // An error of too little memory, with what is reserved of it and what would make that less.
@@ -192,7 +207,7 @@ absl::StatusOr<ModelPlan> PlanNets(const Parsed<NetConfig>& net, const ModelOpti
       ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, rest));
     }
   }
-  plan.resident_bytes = plan.device_bytes() + ReservedBytes(plan, /*paged=*/false);
+  plan.resident_bytes = plan.device_bytes() + ReservedBytes(plan);
   return plan;
 }
 
@@ -204,7 +219,7 @@ absl::StatusOr<bool> PlanNetAnew(const ModelPlan& plan, NetPlan& net) {
   net.paging->seconds = now.seconds;
   net.paging->stalled_seconds = now.stalled_seconds;
   // The arena is there, and no larger than the first plans made it.
-  const size_t reserved = ReservedBytes(plan, /*paged=*/true);
+  const size_t reserved = PagedReservedBytes(plan);
   // Where updates run stays as it is: on a GPU their bits might not be the host's.
   const std::vector<int> host_steps = HostStepsOf(*net.paging);
   const PagingLimits limits = {.capacity_bytes = plan.device_bytes() + reserved,
@@ -248,7 +263,7 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
     const std::vector<NetPlan*> nets = NetsOf(plan);
     const NetPlan& largest = **std::ranges::max_element(nets, {}, &NetPlan::device_bytes);
     return WithReserved(CheckCapacity(largest.trace.trace, largest.memory, options.capacity_bytes,
-                                      ReservedBytes(plan, /*paged=*/false)),
+                                      ReservedBytes(plan)),
                         plan);
   }
   const auto as_paged = [](TrainingNets& nets) {
@@ -308,11 +323,11 @@ absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step
 size_t LeastCapacity(const ModelPlan& plan) {
   if (plan.options.pages.planner == PlannerKind::kNone) return plan.resident_bytes;
   size_t largest = 0;
-  for (const NetPlan* const net : NetsOf(plan, /*paged=*/true)) {
+  for (const NetPlan* const net : PagedNetsOf(plan)) {
     largest = std::max(largest, LargestStepOf(*net, plan.options.pages.planner));
   }
   // GeePS's buffer may take more than all at once.
-  return std::min(plan.resident_bytes, largest + ReservedBytes(plan, /*paged=*/true));
+  return std::min(plan.resident_bytes, largest + PagedReservedBytes(plan));
 }
 
 // In what the gradients and their sums leave.  Test nets have the training net's parameters where
@@ -320,10 +335,10 @@ size_t LeastCapacity(const ModelPlan& plan) {
 absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t capacity_bytes,
                                                   bool train_alone) {
   const PlannerKind planner = plan.options.pages.planner;
-  const std::vector<NetPlan*> nets = NetsOf(plan, /*paged=*/true);
+  const std::vector<NetPlan*> nets = PagedNetsOf(plan);
   const auto largest = [planner](const NetPlan* net) { return LargestStepOf(*net, planner); };
   PagingLimits limits = {.capacity_bytes = capacity_bytes,
-                         .reserved_bytes = ReservedBytes(plan, /*paged=*/true),
+                         .reserved_bytes = PagedReservedBytes(plan),
                          .host_bytes = plan.options.pages.host_bytes};
   const auto page = [&](const NetPlan& net) {
     return PlanPaging(net.trace.trace, plan.options.paging, limits, planner);
@@ -350,18 +365,20 @@ absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t 
   return plans;
 }
 
-size_t ModelPlan::device_bytes() const { return Most(*this, &NetPlan::device_bytes); }
-size_t ModelPlan::page_bytes() const { return Most(*this, &NetPlan::page_bytes); }
-size_t ModelPlan::disk_bytes() const { return Most(*this, &NetPlan::disk_bytes); }
+size_t ModelPlan::device_bytes() const { return Most(NetsOf(*this), &NetPlan::device_bytes); }
+size_t ModelPlan::page_bytes() const { return Most(NetsOf(*this), &NetPlan::page_bytes); }
+size_t ModelPlan::disk_bytes() const { return Most(NetsOf(*this), &NetPlan::disk_bytes); }
 
 absl::Status ModelPlan::OpenPages() {
   if (disk_bytes() == 0 || page_file != nullptr) return absl::OkStatus();
   // Nets that have homes there agree on where.
-  const size_t home_bytes = Most(*this, &NetPlan::disk_home_bytes);
+  const size_t home_bytes = Most(NetsOf(*this), &NetPlan::disk_home_bytes);
   ASSIGN_OR_RETURN(page_file, PageFile::Create(options.pages.folder, disk_bytes(), home_bytes));
   return absl::OkStatus();
 }
 
-size_t ModelPlan::communication_bytes() const { return Most(*this, &NetPlan::communication_bytes); }
+size_t ModelPlan::communication_bytes() const {
+  return Most(NetsOf(*this), &NetPlan::communication_bytes);
+}
 
 }  // namespace gyre

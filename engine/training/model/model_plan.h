@@ -55,8 +55,10 @@ struct ModelPlan : TrainingNets {
   size_t communication_bytes() const;  // the gradients' arena
   size_t allreduce_bytes() const;      // buffers that sum gradients in device memory
   // Memory of a parameter server beside the slots, on the device of the neediest rank and pinned on
-  // this rank.  `paged` asks for nets that page.
-  ServerBytes server_bytes(bool paged) const;
+  // this rank.  The same if nets page, and by ServerOptions::background.
+  ServerBytes server_bytes() const { return server_bytes(/*background=*/!pages()); }
+  ServerBytes paged_server_bytes() const { return server_bytes(/*background=*/false); }
+  ServerBytes server_bytes(bool background) const;
   size_t slot_bytes() const;    // training only: this rank's optimizer state
   size_t master_bytes() const;  // training only: this rank's masters
   // Whether files have the parameter's master, which is an optimizer slot, instead of its value.

@@ -32,13 +32,13 @@ size_t ModelPlan::allreduce_bytes() const {
   return ProcessGroup::DeviceBytes(options.device_allreduce, longest, options.shape.ranks);
 }
 
-ServerBytes ModelPlan::server_bytes(bool paged) const {
+ServerBytes ModelPlan::server_bytes(bool background) const {
   const RunShape& shape = options.shape;
   if (train == nullptr || !shape.server) return {};
   const std::vector<TableSpec> tables = ServerTables(*train);
   const auto of = [&](int rank) {
     return BytesOfWholeTables(tables, shape.ranks, shape.server->dedicated, rank,
-                              shape.server->sync, !paged, shape.server->in_host_memory);
+                              shape.server->sync, background, shape.server->in_host_memory);
   };
   ServerBytes bytes = of(shape.rank);
   if (shape.server->in_host_memory) {

@@ -24,8 +24,7 @@ PlanHistory HistoryOf(const ModelPlan& plan) {
   PlanHistory history =
       net.paging ? gyre::HistoryOf(net.trace.trace, kinds, *net.paging, plan.options.paging)
                  : gyre::HistoryOf(net.trace.trace, kinds, net.memory);
-  if (const size_t bytes = plan.allreduce_bytes() + plan.server_bytes(plan.pages()).device;
-      bytes > 0) {
+  if (const size_t bytes = plan.allreduce_bytes() + plan.server_bytes().device; bytes > 0) {
     history.allocations.push_back({.kind = kGradients, .bytes = bytes, .end = history.seconds});
   }
   return history;

@@ -287,7 +287,7 @@ PlanSummary::Communication RunPlan::CommunicationOf(const ModelPlan& nets_of_pha
 
 PlanSummary::Bytes RunPlan::BytesOf(const ModelPlan& nets_of_phase) const {
   const NetPlan& train = *nets_of_phase.train;
-  const ServerBytes server = nets_of_phase.server_bytes(nets_of_phase.pages());
+  const ServerBytes server = nets_of_phase.server_bytes();
   const bool has_server = train.spec.shape.server.has_value();
   PlanSummary::Bytes bytes = {
       .nets = nets_of_phase.device_bytes(),

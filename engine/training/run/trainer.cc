@@ -248,7 +248,7 @@ void Trainer::Time() {
   const Pager* const pager = model_->train_pager();
   if (pager == nullptr || model_->turns() > 1) return;
   const auto now = std::chrono::steady_clock::now();
-  const Pager* const other = model_->train_pager(/*updates=*/false);
+  const Pager* const other = model_->turn(0).first().pager.get();
   const double stalled = pager->stalled_seconds() + (other == pager ? 0 : other->stalled_seconds());
   if (since_) {
     ++paged_.count;

@@ -113,8 +113,9 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(
   sync->reads_.resize(buckets);
   for (size_t b = buckets; b-- > 0;) {  // forward takes last what backward has first
     const int bucket = static_cast<int>(b);
-    ASSIGN_OR_RETURN(sync->reads_[b], sync->server_->AddRead(bucket, RowList::All(tables[b].rows),
-                                                             model.taking().summed(bucket)));
+    ASSIGN_OR_RETURN(sync->reads_[b],
+                     sync->server_->AddRead(bucket, RowList::All(tables[b].rows),
+                                            model.turn(0).first().net->summed(bucket)));
   }
   for (size_t b = 0; b < buckets; ++b) {
     const int bucket = static_cast<int>(b);

@@ -42,14 +42,14 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     };
     using Between = StepGraph::Between;
     TrainingStep* const self = step.get();
-    const auto iteration = [&](bool update) {
-      return graph([self, index, update](const Between& between) {
-        return self->Enqueue(index, self->turn_.net(update), between,
-                             EnterSteps(self->turn_.pager(update), self->stream_, between));
+    const auto iteration = [&](const Model::TurnNets::PagedNet& of) {
+      return graph([self, index, &of](const Between& between) {
+        return self->Enqueue(index, *of.net, between,
+                             EnterSteps(of.pager.get(), self->stream_, between));
       });
     };
-    lane.accumulate = iteration(false);
-    lane.update = iteration(true);
+    lane.accumulate = iteration(step->turn_.first());
+    lane.update = iteration(step->turn_.last);
     const std::vector<InstructionKind>& on_arrival = net.plan().trace.on_arrival;
     const int buckets = static_cast<int>(net.plan().order.buckets.size());
     for (int b = 0; !on_arrival.empty() && b < buckets; ++b) {
@@ -131,7 +131,8 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   lane.updating = learning_rate.has_value();
   lane.bad_bucket.reset();
   lane.batch = batch;
-  if (Pager* const next = turn_.pager(lane.updating); next != pager_) {
+  const auto& of = lane.updating ? turn_.last : turn_.first();
+  if (Pager* const next = of.pager.get(); next != pager_) {
     RETURN_IF_ERROR(pager_->HandOver(*next, stream_));
     pager_ = next;
   }
@@ -354,8 +355,7 @@ std::function<absl::Status()> TrainingStep::HostUpdate(int lane, int step, int b
 absl::Status TrainingStep::TakeValues(int bucket) {
   if (model_.one_copy()) return absl::OkStatus();
   const bool in_update = turn_.net().plan().trace.buckets[bucket].values >= 0;
-  const Net& net =
-      in_update ? turn_.net() : turn_.net(model_.plan().options.shape.takes(/*updates=*/true));
+  const Net& net = in_update ? turn_.net() : *turn_.first().net;
   const int step = net.plan().trace.buckets[bucket].values;
   const ElementRange own = exchange_->updated(bucket);
   const Tensor values = net.summed(bucket);

@@ -41,8 +41,9 @@ class Program {
   void Run() {
     if (net_.train) t_.on_arrival = OnArrival();
     const bool awaits = !t_.on_arrival.empty() && (net_.shape.server || !pages_);
+    const bool begins_step = in_.updates == (net_.shape.accumulate == 1);
     awaited_before_.resize(net_.nodes.size());
-    for (size_t b = order_.buckets.size(); b-- > 0 && awaits && net_.shape.takes(in_.updates);) {
+    for (size_t b = order_.buckets.size(); b-- > 0 && awaits && begins_step;) {
       if (Trains(b)) awaited_before_[order_.buckets[b].node].push_back(b);
     }
     if (!net_.train) t_.trace.of = "the test";
