@@ -43,8 +43,8 @@ struct LayoutPolicy {
 // Stays by first step.  Precondition: the blocks of each step fit.
 std::vector<Stay> LayOut(const LayoutInput& input, const LayoutPolicy& policy);
 
-// Puts stays into a plan's order.  Sets which are fetched and written back, as their blocks are read
-// and written.  With keep_dead a written value goes back even if nobody reads it.
+// Puts stays into a plan's order.  Sets which are fetched and written back, as their blocks are
+// read and written.  With keep_dead a written value goes back even if nobody reads it.
 void FindCopies(const LayoutInput& input, bool keep_dead, std::vector<Stay>& stays);
 
 inline constexpr size_t kNoOffset = ~size_t{0};

@@ -82,8 +82,8 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
 }
 
 absl::Status Model::BindNets() {
-  const auto bind = [&](const NetPlan& plan) -> absl::StatusOr<TurnNets::PagedNet> {
-    TurnNets::PagedNet bound{std::make_unique<Net>(plan, memory_), nullptr};
+  const auto bind = [&](const NetPlan& plan) -> absl::StatusOr<TurnNets::BoundNet> {
+    TurnNets::BoundNet bound{std::make_unique<Net>(plan, memory_), nullptr};
     if (!plan.paging) return bound;
     ASSIGN_OR_RETURN(bound.pager, Pager::Create(device_, *plan.paging, memory_.device,
                                                 memory_.pages, page_file_.get(),
@@ -100,7 +100,7 @@ absl::Status Model::BindNets() {
   test_.clear();
   test_pagers_.clear();
   for (const auto& test : plan_.test) {
-    ASSIGN_OR_RETURN(TurnNets::PagedNet bound, bind(*test));
+    ASSIGN_OR_RETURN(TurnNets::BoundNet bound, bind(*test));
     test_.push_back(std::move(bound.net));
     test_pagers_.push_back(std::move(bound.pager));
   }

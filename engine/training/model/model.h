@@ -40,17 +40,17 @@ class Model {
   const ModelPlan& plan() const { return plan_; }
   // The nets of a player's steps (RunShape), or of all that trains.
   struct TurnNets {
-    struct PagedNet {
+    struct BoundNet {
       std::unique_ptr<Net> net;
       std::unique_ptr<Pager> pager;  // null if nothing pages
     };
-    PagedNet last;    // of a step's last iteration, which updates
-    PagedNet others;  // of those before it.  Empty if a step has one
+    BoundNet last;    // of a step's last iteration, which updates
+    BoundNet others;  // of those before it.  Empty if a step has one
 
     const Net& net() const { return *last.net; }
     Pager* pager() const { return last.pager.get(); }
     // Of a step's first iteration, which awaits the last step's values.
-    const PagedNet& first() const { return others.net ? others : last; }
+    const BoundNet& first() const { return others.net ? others : last; }
   };
   const TurnNets& turn(int player) const { return turns_[static_cast<size_t>(player)]; }
   int turns() const { return static_cast<int>(turns_.size()); }

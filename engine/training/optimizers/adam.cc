@@ -10,7 +10,7 @@ namespace gyre {
 namespace {
 
 template <typename T>
-struct Moments {
+struct AdamMoments {
   T beta1, own1;  // own1 = 1 - beta1
   T beta2, own2;
   T *first, *second;
@@ -37,7 +37,7 @@ struct AdamStep {
   T epsilon;
   int group;  // of the parameter
   Updated<S> parameter;
-  Moments<T> moments;
+  AdamMoments<T> moments;
   HOST_DEVICE void operator()(int64_t i) const {
     const T rate = static_cast<T>(update->learning_rate * rate_multiplier);
     const T scale = static_cast<T>(update->gradient_scale);
@@ -54,7 +54,7 @@ template <typename S, typename T = AccumulateType<S>>
 struct MomentsStep {
   const UpdateScalars* update;
   const S* gradient;
-  Moments<T> moments;
+  AdamMoments<T> moments;
   HOST_DEVICE void operator()(int64_t i) const {
     moments.Update(i, T{gradient[i]} * static_cast<T>(update->gradient_scale));
   }
@@ -104,7 +104,7 @@ class OfMoments : public Optimizer {
 
  protected:
   template <typename T>
-  Moments<T> MomentsOf(const ParameterViews& p) const {
+  AdamMoments<T> MomentsOf(const ParameterViews& p) const {
     return {.beta1 = static_cast<T>(beta1_),
             .own1 = static_cast<T>(1 - beta1_),
             .beta2 = static_cast<T>(beta2_),

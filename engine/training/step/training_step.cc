@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     };
     using Between = StepGraph::Between;
     TrainingStep* const self = step.get();
-    const auto iteration = [&](const Model::TurnNets::PagedNet& of) {
+    const auto iteration = [&](const Model::TurnNets::BoundNet& of) {
       return graph([self, index, &of](const Between& between) {
         return self->Enqueue(index, *of.net, between,
                              EnterSteps(of.pager.get(), self->stream_, between));

@@ -1,12 +1,11 @@
 // What data hold against what layers take, told as a run is planned and as it starts.
-#include "engine/training/feed/data_check.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "engine/training/feed/data_check.h"
 #include "engine/training/run/trainer.h"
 #include "tests/data/temp_folder.h"
 #include "tests/distributed/process_group_ranks.h"
