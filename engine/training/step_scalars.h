@@ -86,8 +86,8 @@ struct StepScalars {
 inline constexpr size_t kSumSquaresScratchBytes = size_t{8} << 10;
 
 // Buckets, shards and tiles cut parameters.  So a parameter is measured in pieces that do not
-// depend on how it is cut, and whoever updates an element adds up all pieces, in one order.  Sums
-// of squares over the elements of a piece:
+// depend on how it is cut.  Whoever updates an element adds up all pieces, in one order.  Sums of
+// squares over the elements of a piece:
 struct PieceSquares {
   using Component = double;
   double value, change;  // of the parameter, and of what moves it

@@ -29,7 +29,8 @@ std::string ClassesFile(const SeriesSource& source) {
   return source.beside ? absl::StrCat("classes_", source.data.label_input(), ".txt") : kClassesFile;
 }
 
-absl::StatusOr<std::string_view> ReadFile(const std::string& path, SampleMemory& memory) {
+// The content, until `memory` reads the next file.
+absl::StatusOr<std::string_view> ReadPictureFile(const std::string& path, SampleMemory& memory) {
   ASSIGN_OR_RETURN(FileReader reader, FileReader::Open(path));
   RETURN_IF_ERROR(CheckFitsMemory(path, reader.size()));
   std::byte* const bytes = memory.file.Grow(reader.size());
@@ -37,8 +38,8 @@ absl::StatusOr<std::string_view> ReadFile(const std::string& path, SampleMemory&
   return std::string_view(reinterpret_cast<const char*>(bytes), reader.size());
 }
 
-// What is to be kept of a file: the finished input, or all pixels if a draw says which of them it
-// has.  Null if it does not fit, or cannot be read: where only a window is wanted, the rest may be
+// What is to be kept of a file: the finished input, or all pixels if a draw chooses among them.
+// Null if it does not fit or cannot be read.  Where only a window is wanted, the rest may be
 // damaged.
 std::unique_ptr<KeptPicture> DecodeKept(std::string_view file, const PictureInput& input,
                                         const KeptPictures& kept, SampleMemory& memory) {
@@ -97,7 +98,7 @@ class ImageDataset : public Dataset {
   absl::StatusOr<std::string_view> ReadStored(int64_t index, size_t array,
                                               SampleMemory& memory) const override {
     GYRE_CHECK(arrays_[array].stored != StoredAs::kValues);
-    return ReadFile(PathOf(index, array), memory);
+    return ReadPictureFile(PathOf(index, array), memory);
   }
 
   absl::StatusOr<Tensor> Read(int64_t index, size_t array, SampleMemory& memory,
@@ -129,7 +130,7 @@ class ImageDataset : public Dataset {
     return (fs::path(index_.folder) / index_.masks[index]).string();
   }
 
-  // Fills the sample, or makes it what is kept of it.  What fits is kept.
+  // Fills the sample, or points it at the kept picture.  What fits is kept.
   absl::Status ReadPicture(int64_t index, size_t array, const std::optional<SampleDraw>& draw,
                            SampleMemory& memory, Tensor& sample) const {
     const bool is_mask = arrays_[array].stored == StoredAs::kMask;
@@ -141,8 +142,9 @@ class ImageDataset : public Dataset {
     KeptPictures* const kept = kept_.empty() ? nullptr : kept_[array].get();
     const KeptPicture* picture = kept == nullptr ? nullptr : kept->Find(index);
     if (picture == nullptr) {
-      ASSIGN_OR_RETURN(const std::string_view file,
-                       is_mask ? ReadMask(index, memory) : ReadFile(PathOf(index, array), memory));
+      ASSIGN_OR_RETURN(
+          const std::string_view file,
+          is_mask ? ReadMask(index, memory) : ReadPictureFile(PathOf(index, array), memory));
       auto decoded = kept == nullptr ? nullptr : DecodeKept(file, input, *kept, memory);
       if (decoded == nullptr) return fill(file);
       picture = &kept->Keep(index, std::move(decoded));
@@ -157,7 +159,7 @@ class ImageDataset : public Dataset {
     PictureHeader headers[2];
     std::string_view file;
     for (const size_t array : {0, 1}) {
-      ASSIGN_OR_RETURN(file, ReadFile(PathOf(index, array), memory));
+      ASSIGN_OR_RETURN(file, ReadPictureFile(PathOf(index, array), memory));
       const auto header = ReadPictureHeader(file, input_.most_pixels);
       if (!header.ok()) return Annotate(header.status(), PathOf(index, array));
       headers[array] = *header;

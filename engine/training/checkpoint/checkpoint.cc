@@ -181,9 +181,7 @@ absl::StatusOr<CheckpointState> StateOf(const std::string& path) {
 }
 
 std::optional<CheckpointState> NewestStateOf(const std::string& folder) {
-  StepFolders steps = ListSteps(folder + "/checkpoints").value_or(StepFolders());
-  steps.emplace(std::numeric_limits<int64_t>::max(), folder);  // the first
-  for (const auto& [step, path] : steps) {
+  for (const auto& [step, path] : ListSteps(folder).value_or(StepFolders())) {
     auto state = StateOf(path);
     if (state.ok()) return *std::move(state);
   }

@@ -109,7 +109,7 @@ class CheckpointStore {
 absl::StatusOr<std::map<std::string, uint32_t>> ChecksumsOf(const std::string& path);
 // The state of a checkpoint, whatever its other files hold.  Errors: as of ChecksumsOf.
 absl::StatusOr<CheckpointState> StateOf(const std::string& path);
-// Of this checkpoint or, if it is a run's folder, of its newest checkpoint whose state can be read.
+// That of the newest checkpoint in the folder whose state can be read.
 std::optional<CheckpointState> NewestStateOf(const std::string& folder);
 // Checks one file of a checkpoint.  Compares the length with the header before it computes the
 // checksum, so that a sparse file costs no time.

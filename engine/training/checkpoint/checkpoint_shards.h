@@ -1,5 +1,5 @@
 // checkpoint_shards.h: a checkpoint that several ranks write.  Tells each rank how far all ranks
-// are with it.  The numbers travel in sums that training makes anyway, so that nobody waits. With
+// are with it.  The numbers travel in sums that training makes anyway, so that nobody waits.  With
 // several folders it also sends this rank's files to its neighbour, and receives others' files,
 // while training goes on.  All these files are in memory meanwhile.
 // One object a checkpoint and rank.  Used by the writing thread and the communication thread.
@@ -41,8 +41,8 @@ class CheckpointShards {
   bool copied() const { return !mail_.outgoing.empty(); }
   const std::vector<std::string>& names() const { return names_; }
 
-  // Writing thread: reads this rank's files of step_N for its neighbour.  Precondition: copied(),
-  // and AppendTo has not told yet that all are written.
+  // Writing thread: reads this rank's files of step_N for its neighbour.  Precondition: copied().
+  // Comes before the AppendTo that tells of all files, as the exchange may follow it.
   absl::Status Pack(const CheckpointStore& store, int64_t step);
   void Wrote(const std::string& file, uint32_t crc32);
   // Records this rank's stage: kCopied, or on rank 0 kPublished.
@@ -51,7 +51,7 @@ class CheckpointShards {
   // is.
   bool AwaitCopies(std::chrono::milliseconds most);
   // Writing thread: writes the received files into step_N.  Precondition: AwaitCopies returned
-  // true. Errors: those of writing, and DataLoss for a wrong checksum.
+  // true.  Errors: those of writing, and DataLoss for a wrong checksum.
   absl::Status WriteCopies(CheckpointStore& store, int64_t step);
   // Blocks until all ranks are at this stage, at most so long.  Returns whether they are.
   bool Await(CheckpointStage stage, std::chrono::milliseconds most);
@@ -59,11 +59,11 @@ class CheckpointShards {
   std::map<std::string, uint32_t> crc32_of_file() const;
 
   // Communication thread: appends this rank's numbers, the same count on each rank and none once
-  // complete().  Take receives their sums over ranks, and starts the exchange of copies once all
-  // ranks have written.
+  // complete().  Ends an exchange that is over.  Take receives their sums over ranks, and starts
+  // the exchange of copies once all ranks have written.
   void AppendTo(std::vector<double>& numbers);
   void Take(std::span<const double> sums);
-  // Communication thread: completes the exchange, if it is under way.  Errors: those of it.
+  // Communication thread: blocks until the exchange is over, if one is under way.  Errors: its own.
   absl::Status FinishExchange();
   // Whether all ranks are at the last stage, by the sums that Take received.
   bool complete() const;

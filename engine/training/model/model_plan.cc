@@ -83,7 +83,7 @@ std::vector<NetPlan*> NetsOf(const ModelPlan& plan) {
   return nets;
 }
 
-// As they are where they page.
+// As they are where they page.  A net that accumulates is there with paging if it is without.
 std::vector<NetPlan*> PagedNetsOf(const ModelPlan& plan) {
   std::vector<NetPlan*> nets = NetsOf(plan);
   for (int turn = 0; plan.train && turn < std::max<int>(plan.turns.size(), 1); ++turn) {
@@ -140,8 +140,8 @@ absl::Status PlanOtherTraining(const ModelPlan& plan, TrainingNets& nets) {
   if (!pages || plan.options.shape.ranks == 1) return absl::OkStatus();
   std::vector<int64_t> sent;
   for (const PlannedBucket& bucket : plan.train->order.buckets) {
-    // What is summed in device memory stays where that finds it, and tables' rows are exchanged in
-    // place unless there is a server.
+    // What is summed in device memory stays where that finds it.  Without a server tables' rows are
+    // exchanged in place.
     const bool stays = !plan.options.device_allreduce.empty() ||
                        (!plan.options.shape.server && TableOf(*plan.train, sent.size()));
     sent.push_back(stays ? 0 : bucket.elements);

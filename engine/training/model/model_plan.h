@@ -55,12 +55,13 @@ struct ModelPlan : TrainingNets {
   size_t communication_bytes() const;  // the gradients' arena
   size_t allreduce_bytes() const;      // buffers that sum gradients in device memory
   // Memory of a parameter server beside the slots, on the device of the neediest rank and pinned on
-  // this rank.  The same if nets page, and by ServerOptions::background.
-  ServerBytes server_bytes() const { return server_bytes(/*background=*/!pages()); }
-  ServerBytes paged_server_bytes() const { return server_bytes(/*background=*/false); }
-  ServerBytes server_bytes(bool background) const;
-  size_t slot_bytes() const;    // training only: this rank's optimizer state
-  size_t master_bytes() const;  // training only: this rank's masters
+  // this rank.
+  ServerBytes server_bytes() const { return ServerBytesBy(/*background=*/!pages()); }
+  // The same, if nets page.
+  ServerBytes paged_server_bytes() const { return ServerBytesBy(/*background=*/false); }
+  ServerBytes ServerBytesBy(bool background) const;  // ServerOptions::background
+  size_t slot_bytes() const;                         // training only: this rank's optimizer state
+  size_t master_bytes() const;                       // training only: this rank's masters
   // Whether files have the parameter's master, which is an optimizer slot, instead of its value.
   bool has_master(size_t parameter) const;
   // A bucket's optimizer slot or masters in a checkpoint.  Rank 0 writes the masters, which are its

@@ -32,7 +32,7 @@ size_t ModelPlan::allreduce_bytes() const {
   return ProcessGroup::DeviceBytes(options.device_allreduce, longest, options.shape.ranks);
 }
 
-ServerBytes ModelPlan::server_bytes(bool background) const {
+ServerBytes ModelPlan::ServerBytesBy(bool background) const {
   const RunShape& shape = options.shape;
   if (train == nullptr || !shape.server) return {};
   const std::vector<TableSpec> tables = ServerTables(*train);

@@ -133,7 +133,8 @@ Fit ReadFit(const std::string& where) {
     const auto tensors = TensorFile::Read(where);
     return tensors.ok() ? FitOfMetadata(tensors->metadata()) : Fit();
   }
-  const std::optional<CheckpointState> state = NewestStateOf(where);
+  if (const auto own = StateOf(where); own.ok()) return FitOf(*own);
+  const std::optional<CheckpointState> state = NewestStateOf(where + "/checkpoints");
   return state ? FitOf(*state) : Fit();
 }
 

@@ -1,5 +1,5 @@
-// prediction_net.h: the part of a net that computes what is asked for, without labels and losses,
-// and the data that feed it, of a run or of files named by hand.  Pure functions, but for a list
+// prediction_net.h: the part of a net that computes what is asked for, without labels and losses.
+// Also the data that feed it, of a run or of files named by hand.  Pure functions, but for a list
 // that is written.
 #pragma once
 

@@ -195,10 +195,14 @@ absl::Status KeepAllreduce(const TrainerConfig& config, const TrainingOptions& o
   const DistributedConfig& distributed = config.distributed();
   const bool open =
       !distributed.has_allreduce() && distributed.sync() == DistributedConfig::ALLREDUCE;
-  std::optional<CheckpointState> state;
-  // Why there is none, FindStart says.
-  if (open) state = NewestStateOf(TakesNewest(options) ? options.out : options.resume);
-  std::string algorithm = state ? (*state->mutable_choices())["allreduce"] : "";
+  std::optional<CheckpointState> state;  // why there is none, FindStart says
+  if (open && TakesNewest(options)) {
+    state = NewestStateOf(options.out + "/checkpoints");
+  } else if (open) {
+    if (auto given = StateOf(options.resume); given.ok()) state = *std::move(given);
+  }
+  std::string algorithm;
+  if (state && state->choices().contains("allreduce")) algorithm = state->choices().at("allreduce");
   algorithm.resize(std::min(algorithm.find_first_of(",:"), algorithm.size()));  // without details
   const std::span<const std::string_view> names = AllreduceNames();
   // By rank: its checkpoint's step and algorithm, both from 1 on, and whether it looks for none.

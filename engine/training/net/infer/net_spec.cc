@@ -50,6 +50,7 @@ bool ReadsInBackward(const NetNode& node, int value) {
 
 absl::Status AtLayer(const Parsed<NetConfig>& net, const LayerConfig& layer,
                      const absl::Status& status) {
+  if (status.ok()) return status;
   return absl::Status(
       status.code(), absl::StrFormat("%s: layer \"%s\": %s", net.source->Where(layer), layer.name(),
                                      status.message()));

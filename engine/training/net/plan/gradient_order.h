@@ -1,6 +1,6 @@
-// gradient_order.h: in which order backward completes gradients, their ranges in buckets, and the
-// embedding tables of whose gradient a step touches few rows.  Only these rows may be sent and, if
-// the table is lazy or the optimizer has no state, updated.  Pure functions.
+// gradient_order.h: in which order backward completes gradients, and their ranges in buckets.  Also
+// the embedding tables of whose gradient a step touches few rows.  Only these rows may be sent.  If
+// the table is lazy or the optimizer has no state, only they are updated.  Pure functions.
 #pragma once
 
 #include <span>
@@ -105,7 +105,7 @@ std::vector<std::string> NamesIn(const GradientOrder& order, const ParameterSet&
 // The ranges of parameters in the range `part` of a bucket.
 std::vector<ParameterRange> RangesIn(const GradientOrder& order, int bucket, ElementRange part);
 
-// A range of a parameter within one EqualPart of its bucket, which is cut from its beginning into
+// A range of a parameter within one EqualPart of its bucket.  It is cut from its beginning into
 // pieces, in which whole parameters are measured.  Cells, pieces and `before` are ParameterNorms'.
 struct MeasuredPart : ParameterRange {
   int64_t before = 0, columns = 0;
@@ -113,8 +113,8 @@ struct MeasuredPart : ParameterRange {
   int gradient = 0;   // index into the order's
 };
 
-// They follow from the number of workers alone, so that every way to cut an update has the same
-// bits: a shard, an owner's part and a tile hold whole pieces.
+// Pieces follow from the number of workers alone.  A shard, an owner's part and a tile hold whole
+// pieces, so every way to cut an update has the same bits.
 struct ParameterPieces {
   std::vector<std::vector<MeasuredPart>> parts = {};  // by bucket, in order
   std::vector<ElementRange> of_gradient = {};         // by gradient: its parameter's pieces

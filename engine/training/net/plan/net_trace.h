@@ -44,7 +44,7 @@ enum class InstructionKind : uint8_t {
   kAddChanges,       // tells all ranks the pieces of all shards
   kUploadNorms,
   kGate,   // decides whether to clip or skip
-  kClock,  // ends a server's step; its owners update as the gate says, where there is one
+  kClock,  // ends a server's step.  If gated, owners then update as the gate says
   kReport,
 };
 
