@@ -156,7 +156,7 @@ class Lanes {
 
   std::atomic<bool> arriving_ = false, aborting_ = false;
   std::atomic<int> waiting_ = 0;  // callers, who drive
-  std::mutex mutex_;              // guards the members below
+  std::mutex mutex_;              // guards the members up to driving_
   std::condition_variable work_;
   bool called_ = false, closed_ = false;
   Works queue_;    // submitted, not under way
@@ -167,7 +167,7 @@ class Lanes {
   absl::Status status_;  // the first error; written by the driving thread
   absl::Status abort_reason_;
 
-  std::mutex driving_;  // of the thread that drives; guards the members below
+  std::mutex driving_;  // of the thread that drives.  Guards the members below but by_caller_
   Works active_;
   Service* service_ = nullptr;
   std::unique_ptr<Communicator> communicator_;  // any thread may ask for what is constant

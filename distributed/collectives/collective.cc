@@ -110,7 +110,7 @@ absl::StatusOr<Request> Collective::Post(RequestKind kind, void* data, size_t by
   return communicator_.Begin(kind, data, bytes, InJob(peer), tag_);
 }
 
-absl::Status Collective::PostSegments(RequestKind kind, void* data, size_t bytes, int peer) {
+absl::Status Collective::PostInSegments(RequestKind kind, void* data, size_t bytes, int peer) {
   for (size_t begin = 0; begin < bytes; begin += kSegmentBytes) {
     ASSIGN_OR_RETURN(requests_.emplace_back(), Post(kind, static_cast<std::byte*>(data) + begin,
                                                     std::min(kSegmentBytes, bytes - begin), peer));

@@ -120,10 +120,10 @@ class Collective {
   absl::StatusOr<bool> Settled();
   // Begin a message of `bytes`, in segments of at most kSegmentBytes.
   absl::Status Send(void* data, size_t bytes, int to) {
-    return PostSegments(RequestKind::kSend, data, bytes, to);
+    return PostInSegments(RequestKind::kSend, data, bytes, to);
   }
   absl::Status Receive(void* data, size_t bytes, int from) {
-    return PostSegments(RequestKind::kReceive, data, bytes, from);
+    return PostInSegments(RequestKind::kReceive, data, bytes, from);
   }
   // Returns true once all messages that Send and Receive began are done.
   absl::StatusOr<bool> Quiet() { return AllDone(requests_); }
@@ -131,13 +131,13 @@ class Collective {
   absl::StatusOr<bool> AllDone(std::vector<Request>& requests);
   // Ends messages of the window that are done, in order.  Returns whether there was one.
   absl::StatusOr<bool> EndDone(MessageWindow& window);
-  // Begins messages below `end` as the window allows, by post(message), which returns its request.
+  // Begins messages below `end` as the window allows, by begin(message), which returns its request.
   // Returns whether there was one.
-  template <typename Post>
-  absl::StatusOr<bool> BeginNext(MessageWindow& window, int64_t end, const Post& post) {
+  template <typename BeginMessage>
+  absl::StatusOr<bool> BeginNext(MessageWindow& window, int64_t end, const BeginMessage& begin) {
     const int64_t before = window.posted;
     for (; window.posted < std::min(end, window.done + MessageWindow::kMost); ++window.posted) {
-      ASSIGN_OR_RETURN(window.requests[window.posted % MessageWindow::kMost], post(window.posted));
+      ASSIGN_OR_RETURN(window.requests[window.posted % MessageWindow::kMost], begin(window.posted));
     }
     return window.posted > before;
   }
@@ -172,7 +172,7 @@ class Collective {
 
   // Sends the claim to the rank or receives its, once in an operation.
   absl::Status PostClaim(RequestKind kind, int rank);
-  absl::Status PostSegments(RequestKind kind, void* data, size_t bytes, int peer);
+  absl::Status PostInSegments(RequestKind kind, void* data, size_t bytes, int peer);
 
   const int tag_;
   std::vector<Peer> peers_;            // by rank

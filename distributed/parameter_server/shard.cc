@@ -105,8 +105,9 @@ void Shard::OrderByUrgency() {
   const int size = communicator_.size();
   for (TableChunk& chunk : chunks_) {
     urgent_first_.push_back(&chunk);
-    for (const int read : chunk.reads)
+    for (const int read : chunk.reads) {
       chunk.first_read = std::min(chunk.first_read, reads_[read].tag);
+    }
     std::ranges::stable_sort(chunk.reads, {}, [&](int read) {
       return (reads_[read].worker - communicator_.rank() - 1 + size) % size;
     });

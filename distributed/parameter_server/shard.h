@@ -48,9 +48,10 @@ class TableUpdate {
 // values += factor * sent.  Minus the learning rate as the factor gives gradient descent.
 std::unique_ptr<TableUpdate> NewAddition(double factor);
 
-// Tensors whose data the allocator sets.
+// The caller's lists of tensors whose data the allocator sets.
 struct Wanted {
-  std::vector<Tensor*>&device, &host;
+  std::vector<Tensor*>& device;
+  std::vector<Tensor*>& host;
 };
 
 // Of all ranks of a server.

@@ -1,5 +1,5 @@
-// scaling.h: the time of a sum or of a parameter server's round trip, by model and calibration, the
-// expected training speed on a number of ranks, and a law for the time of an epoch.  Pure
+// scaling.h: the time of a sum or of a parameter server's round trip, by model and calibration.
+// Also the expected training speed on a number of ranks, and a law for the time of an epoch.  Pure
 // functions.
 #pragma once
 

@@ -1,6 +1,6 @@
-// launcher.h: what is known of ranks before MPI_Init returns, until when no rank can ask another:
-// the launcher, rank and size of this process by its environment, and the state of this host's
-// ranks by /proc.
+// launcher.h: ranks before MPI_Init returns, when no rank can ask another.  The environment tells
+// the launcher, rank and size of this process.  /proc tells the state of this host's ranks.
+// Any thread.
 #pragma once
 
 #include <string>

@@ -122,7 +122,9 @@ class Auto final : public Collective {
  private:
   absl::Status Begin() override {
     const std::string_view name = Choice();
-    chosen_ = members_.find(name)->second.get();
+    const auto member = members_.find(name);
+    GYRE_CHECK(member != members_.end());
+    chosen_ = member->second.get();
     const Claim claim = claim_;
     claim_ = claim.By(name);
     RETURN_IF_ERROR(Announce());

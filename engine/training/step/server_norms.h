@@ -3,6 +3,7 @@
 // and their updates.  All ranks add up all ranges, with the bits of `direct`.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "distributed/parameter_server/parameter_server.h"

@@ -44,7 +44,7 @@ class ServerSync::Update final : public TableUpdate {
     const int64_t number =
         (sync_.first_step_ - sync_.skipped_) * shape.shares() + applied_[rows.chunk]++;
     sync_.optimizer_.Prepare(static_cast<uint64_t>(number), scalars);
-    if (sync_.gated_) scalars = sync_.gate_;
+    if (sync_.gradient_norms_) scalars = sync_.gate_;
     scalars.learning_rate = sync_.learning_rate_(step) / shares;
     if (gated_alone) {
       RETURN_IF_ERROR(
@@ -127,7 +127,7 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(
   sync->taken_.assign(tables.size(), 0);
   RETURN_IF_ERROR(sync->server_->Prepare());
   if (gated) {
-    ASSIGN_OR_RETURN(sync->gated_,
+    ASSIGN_OR_RETURN(sync->gradient_norms_,
                      ServerNorms::Create(net.plan(), owner, owners, communication, *sync->server_));
   }
   return sync;
@@ -167,10 +167,12 @@ BucketViews ServerSync::ViewsOf(int bucket, const OwnedRows& rows, const Tensor&
 }
 
 // A step that has diverged is the last, and not all ranks may make another.
-absl::Status ServerSync::AddNorms() { return diverged_ ? absl::OkStatus() : gated_->AddUp(); }
+absl::Status ServerSync::AddNorms() {
+  return diverged_ ? absl::OkStatus() : gradient_norms_->AddUp();
+}
 
 absl::Status ServerSync::Clock(const UpdateScalars* update, const GradientReport* report) {
-  if (gated_ == nullptr) return server_->Clock();
+  if (gradient_norms_ == nullptr) return server_->Clock();
   if (!diverged_) {
     GradientReport found;
     RETURN_IF_ERROR(compute_.Copy(&gate_, update, sizeof(gate_)));
@@ -251,7 +253,7 @@ absl::Status ServerSync::Await(int bucket) {
 
 absl::Status ServerSync::UploadNorms() {
   const Tensor sums = model_.train().sums();
-  return compute_.Copy(sums.data, gated_->sums(), sums.bytes());
+  return compute_.Copy(sums.data, gradient_norms_->sums(), sums.bytes());
 }
 
 absl::Status ServerSync::Settle() {

@@ -24,6 +24,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "distributed/parameter_server/parameter_server.h"
 #include "engine/training/step/bucket_exchange.h"
 #include "engine/training/step/bucket_views.h"
@@ -51,7 +52,10 @@ class ServerSync final : public BucketExchange {
   absl::Status UploadNorms() override;
   // With a gate, lets the owners update as it says.
   absl::Status Clock(const UpdateScalars* update, const GradientReport* report) override;
-  void SetLossScale(const LossScaleState& state) override { skipped_ = state.skipped; }
+  void SetLossScale(const LossScaleState& state) override {
+    skipped_ = state.skipped;
+    diverged_ = false;
+  }
   void SetGroups(const UpdateGroups& groups) override;
   // These do nothing before Start.
   absl::Status Settle() override;
@@ -86,7 +90,7 @@ class ServerSync final : public BucketExchange {
   Buffer scalars_;
   Buffer norms_;                                  // likewise: NormsBytes
   std::vector<std::unique_ptr<Update>> updates_;  // by bucket; they read the members above
-  std::unique_ptr<ServerNorms> gated_;            // null: not in bsp, or not gated
+  std::unique_ptr<ServerNorms> gradient_norms_;   // null: not in bsp, or not gated
   UpdateScalars gate_;                            // gated: the gate's result
   bool diverged_ = false;                         // gated: the last step did
   std::unique_ptr<ParameterServer> server_;       // uses updates_

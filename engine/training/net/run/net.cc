@@ -230,28 +230,25 @@ absl::Status Net::ClearCarried(Stream& stream) const {
   return absl::OkStatus();
 }
 
-std::vector<Net::CarriedCopy> Net::CopiesOf(int64_t batch) const {
-  std::vector<CarriedCopy> copies;
+absl::Status Net::EachCarried(int64_t batch, CopyCarried copy) const {
   for (size_t k = 0; plan_.trace.homes_apart && k < plan_.spec.carried.size(); ++k) {
     const auto& [n, from, to] = plan_.spec.carried[k];
-    copies.push_back({AddressOf(plan_.trace.carried[k]), Home(k, batch),
-                      plan_.spec.nodes[n].spec.states[to].size_bytes()});
+    RETURN_IF_ERROR(copy(AddressOf(plan_.trace.carried[k]), Home(k, batch),
+                         plan_.spec.nodes[n].spec.states[to].size_bytes()));
   }
-  return copies;
+  return absl::OkStatus();
 }
 
 absl::Status Net::FetchCarried(Stream& stream, int64_t batch) const {
-  for (const auto& [rows, home, bytes] : CopiesOf(batch)) {
-    RETURN_IF_ERROR(stream.Copy(rows, home, bytes));
-  }
-  return absl::OkStatus();
+  return EachCarried(batch, [&](std::byte* rows, std::byte* home, size_t bytes) {
+    return stream.Copy(rows, home, bytes);
+  });
 }
 
 absl::Status Net::StoreCarried(Stream& stream, int64_t batch) const {
-  for (const auto& [rows, home, bytes] : CopiesOf(batch)) {
-    RETURN_IF_ERROR(stream.Copy(home, rows, bytes));
-  }
-  return absl::OkStatus();
+  return EachCarried(batch, [&](std::byte* rows, std::byte* home, size_t bytes) {
+    return stream.Copy(home, rows, bytes);
+  });
 }
 
 absl::Status Net::SeedLosses(Stream& stream, int step) const {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "engine/training/net/plan/net_plan.h"
 #include "engine/training/step_scalars.h"
 
@@ -136,11 +137,9 @@ class Net {
   absl::Status KeepTouched(Stream& stream, int position) const;
   BatchMean* batch_mean() const;
   std::byte* Home(size_t carried, int64_t batch) const;
-  struct CarriedCopy {
-    std::byte *rows, *home;
-    size_t bytes;
-  };
-  std::vector<CarriedCopy> CopiesOf(int64_t batch) const;
+  using CopyCarried =
+      absl::FunctionRef<absl::Status(std::byte* rows, std::byte* home, size_t bytes)>;
+  absl::Status EachCarried(int64_t batch, CopyCarried copy) const;
   absl::Status SumTerms(Stream& stream, int step) const;
   absl::Status SeedLosses(Stream& stream, int step) const;
 
