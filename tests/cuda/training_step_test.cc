@@ -64,9 +64,9 @@ class GpuPrimitives {
   std::unique_ptr<Primitives> primitives_;
 };
 
-// Whether a step pages, on a device that holds no more than what most needs; with updates on the
-// host, or with none.
-enum class Pages : uint8_t { kNone, kWithoutHost, kWithHost };
+// Whether a step pages, on a device that holds no more than what most needs: with updates on the
+// host, with none, or with most pages on disk.
+enum class Pages : uint8_t { kNone, kWithoutHost, kWithHost, kOnDisk };
 
 // One rank's step with its memory.
 class Rank {
@@ -93,6 +93,10 @@ class Rank {
         .primitives = primitives_.get()};
     if (pages == Pages::kWithoutHost) options.paging.host_step_bytes_per_s = 1;
     auto plan = PlanModel(net_, options);
+    if (pages == Pages::kOnDisk) {
+      options.pages.host_bytes = 36 << 10;  // little more than the staging of the smallest slots
+      options.pages.folder = testing::TempDir();
+    }
     if (pages != Pages::kNone) {
       options.capacity_bytes = LeastCapacity(*plan);
       plan = PlanModel(net_, options);
@@ -246,6 +250,18 @@ TEST_F(TrainingStepOnCuda, NothingWaitsForUpdatesOnTheHost) {
     ASSERT_TRUE(rank.Finish().ok());
   }
   ASSERT_TRUE(rank.Finish().ok());
+}
+
+// The file's transfers are host functions, which the driver may run one after another.
+TEST_F(TrainingStepOnCuda, PagesComeFromDiskAndGoThere) {
+  Rank rank(*communication_, std::nullopt, /*vendors=*/true, {}, Pages::kOnDisk);
+  ASSERT_GT(rank.plan().disk_bytes(), 0u);
+  for (int step = 0; step < 6; ++step) {
+    fake_cudart::ForgetCalls();
+    ASSERT_EQ(rank.Start(), absl::OkStatus());
+    EXPECT_GT(Calls("cudaLaunchHostFunc"), 0) << "step " << step;
+    ASSERT_EQ(rank.Finish(), absl::OkStatus());
+  }
 }
 
 TEST_F(TrainingStepOnCuda, AReplayLaunchesWhatThePlainStepLaunched) {
