@@ -341,6 +341,28 @@ TEST_F(DataFeed, ShotsInRows) {
             "or accumulate");
 }
 
+// CheckData's digest changes with a value of any array, and with what it stands for.  Not with
+// augmentation.
+TEST_F(DataFeed, TheDigestSeesAllArrays) {
+  const auto digest = [&](const std::string& more) {
+    const RunData data = Open(kInputs, Data("reals.npy", "labels.npy", more)).value();
+    NetPlan net;  // of inputs alone
+    net.feed = data.feed;
+    net.spec.inputs = 2;
+    return CheckData(*data.train, net, "data.train").value().digest;
+  };
+  const std::string first = digest("");
+  EXPECT_EQ(digest("augmentation { flip: true }"), first);
+  EXPECT_NE(digest("normalization { mean: 1 }"), first);
+  WriteBytes(folder_ / "labels.npy",
+             Npy("<i4", "(4,)", std::string(12, '\0') + '\1' + std::string(3, '\0')));
+  const std::string second = digest("");
+  EXPECT_NE(second, first);
+  WriteBytes(folder_ / "reals.npy",
+             Npy("<f4", "(4, 3, 5, 2)", std::string(478, '\0') + '\1' + '\0'));
+  EXPECT_NE(digest(""), second);
+}
+
 // Others are warned of: sequence_check_test.
 TEST_F(DataFeed, LayersOfSequencesReadTextsOfUnequalLengthsByTheirLengths) {
   WriteBytes(folder_ / "lines", "pos\tgood film\nneg\tbad\n");
