@@ -24,7 +24,7 @@ class CudaBatchNormTest : public CudaPrimitivesTest {
       ASSERT_EQ(got[n].size(), expected[n].size()) << what << " " << n;
       for (size_t i = 0; i < got[n].size(); ++i) {
         const double at = expected[n][i];
-        ASSERT_NEAR(got[n][i], at, tolerance * (1 + std::abs(at))) << what << n << " " << i;
+        ASSERT_NEAR(got[n][i], at, tolerance * (1 + std::abs(at))) << what << " " << n << " " << i;
       }
     }
   }

@@ -161,8 +161,11 @@ absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& opt
 
 RunResult Ran(const LayerCase& layer, const RunOptions& options) {
   absl::StatusOr<RunResult> result = RunLayer(layer, options);
-  if (!result.ok())
-    throw std::runtime_error(absl::StrCat(layer.config, ": ", result.status().ToString()));
+  if (!result.ok()) {  // GoogleTest reports what is thrown without SCOPED_TRACEs
+    throw std::runtime_error(absl::StrCat(
+        layer.config, " in ", std::string(DTypeName(options.compute)), " on ",
+        std::string(DeviceKindName(options.device)), ": ", result.status().ToString()));
+  }
   return *std::move(result);
 }
 

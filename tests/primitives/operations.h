@@ -242,10 +242,10 @@ ConvOutputs<T> RunConv(Rig& rig, const PrimitiveLibrary& library, const Conv2dSp
   Stream& stream = rig.stream();
   Check(conv->Forward(stream, x.data(), weights.data(), bias.data(), y.data(), scratch.data()));
   out.y = y.Read<T>();
-  out.dweights.resize(in.weights.size());
   if (!spec.train) {
-    Check(conv->Unpack(opaque.data(), out.dweights.data()));
-    EXPECT_EQ(out.dweights, in.weights) << "canonical weights";
+    std::vector<T> unpacked(in.weights.size());
+    Check(conv->Unpack(opaque.data(), unpacked.data()));
+    EXPECT_EQ(unpacked, in.weights) << "canonical weights";
     return out;
   }
   Check(conv->BackwardData(stream, dy.data(), weights.data(), dx.data(), scratch.data()));
@@ -255,6 +255,7 @@ ConvOutputs<T> RunConv(Rig& rig, const PrimitiveLibrary& library, const Conv2dSp
   out.dbias = dbias.Read<T>();
   out.opaque_dweights = dweights.Read<std::byte>();
   EXPECT_EQ(weights.Read<std::byte>(), opaque) << "weights were changed";
+  out.dweights.resize(in.weights.size());
   Check(conv->Unpack(out.opaque_dweights.data(), out.dweights.data()));
   return out;
 }

@@ -444,15 +444,16 @@ TEST_F(CheckpointTest, KilledAtAnyMomentThereIsAWholeOne) {
     close(told[0]);
 
     std::vector<std::string> skipped;
-    const Checkpoint checkpoint = *CheckpointStore(folder_.path()).LoadLatest(&skipped);
+    const auto checkpoint = CheckpointStore(folder_.path()).LoadLatest(&skipped);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
     EXPECT_TRUE(skipped.empty()) << skipped[0];
-    EXPECT_GE(checkpoint.state.step(), step);
-    EXPECT_LE(checkpoint.state.step(), step + 1);
-    ExpectStep(checkpoint, checkpoint.state.step());
+    EXPECT_GE(checkpoint->state.step(), step);
+    EXPECT_LE(checkpoint->state.step(), step + 1);
+    ExpectStep(checkpoint, checkpoint->state.step());
     for (const std::string& name : folder_.List()) {  // nor is an older one half removed
       EXPECT_TRUE(name[0] == '.' || LoadCheckpoint(folder_ / name).ok()) << name;
     }
-    step = checkpoint.state.step();
+    step = checkpoint->state.step();
   }
   ASSERT_EQ(RemoveTemporaries(store_.folder()), absl::OkStatus());
   ASSERT_TRUE(SaveStep(store_, step + 1, 1).ok());

@@ -290,9 +290,10 @@ TEST(Average, FollowsTheFormulaForTwentySteps) {
       if (absl::StrContains(name, "running")) values = last.at(name);
     }
     const auto read = [&](const std::string& out, WeightsKind kind) {
-      const auto weights = ReadWeights(folder / out, "", kind).value();
-      EXPECT_EQ(weights.averages, kind == WeightsKind::kAverages);
-      return ValuesOf(weights.tensors);
+      const auto weights = ReadWeights(folder / out, "", kind);
+      EXPECT_TRUE(weights.ok()) << weights.status();
+      EXPECT_EQ(weights.value().averages, kind == WeightsKind::kAverages);
+      return ValuesOf(weights->tensors);
     };
     EXPECT_LT(Difference(read("straight", WeightsKind::kAverages), expected), 1e-12);
     EXPECT_EQ(read("straight", WeightsKind::kLast), last);
