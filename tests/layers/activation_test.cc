@@ -38,7 +38,8 @@ TEST(Activation, ValuesOfPyTorch) {
        {-0.0860992566236183, 0.5, 1.0829640838457826, 1.0115841666309695}},
   };
   for (const auto& c : cases) {
-    LayerCase layer{c.layer, {Real({4}, {-2, 0, 1, 3})}, {}, {1, 1, 1, 1}};
+    LayerCase layer{c.layer, {Real({4}, {-2, 0, 1, 3})}};
+    layer.output_gradient = {1, 1, 1, 1};
     for (const DType compute : {DType::kF64, DType::kF32}) {
       const RunResult result = Ran(layer, {.compute = compute});
       const double bound = compute == DType::kF64 ? 1e-13 : 1e-6;
@@ -55,13 +56,15 @@ TEST(Activation, NaNPassesAndInfinitiesHaveLimits) {
   } cases[] = {{"sigmoid {}", 0, 1}, {"tanh {}", -1, 1}};
   for (const DType compute : kRealTypes) {
     for (const std::string& text : kLayers) {
-      LayerCase layer{text, {Real({1}, {std::nan("")})}, {}, {1}};
+      LayerCase layer{text, {Real({1}, {std::nan("")})}};
+      layer.output_gradient = {1};
       const RunResult result = Ran(layer, {.compute = compute});
       EXPECT_TRUE(std::isnan(result.output[0])) << text;
       EXPECT_TRUE(std::isnan(result.input_gradients[0][0])) << text;
     }
     for (const auto& c : cases) {
-      LayerCase layer{c.layer, {Real({2}, {-kInf, kInf})}, {}, {1, 1}};
+      LayerCase layer{c.layer, {Real({2}, {-kInf, kInf})}};
+      layer.output_gradient = {1, 1};
       const RunResult result = Ran(layer, {.compute = compute});
       EXPECT_EQ(result.output, (Doubles{c.below, c.above})) << c.layer;
       EXPECT_EQ(result.input_gradients[0], (Doubles{0, 0})) << c.layer;

@@ -40,7 +40,8 @@ TEST(Slice, HandComputed) {
       {"slice { axis: 1 end: -2 }", {1, 2, 5, 6}, {1, 2, 0, 0, 3, 4, 0, 0}},
   };
   for (const auto& c : cases) {
-    LayerCase layer{c.layer, {Real({2, 4}, {1, 2, 3, 4, 5, 6, 7, 8})}, {}, {1, 2, 3, 4}};
+    LayerCase layer{c.layer, {Real({2, 4}, {1, 2, 3, 4, 5, 6, 7, 8})}};
+    layer.output_gradient = {1, 2, 3, 4};
     const RunResult result = Ran(layer);
     EXPECT_EQ(result.output, c.y) << c.layer;
     EXPECT_EQ(result.input_gradients[0], c.dx) << c.layer;

@@ -28,7 +28,8 @@ TEST(BatchNorm, HandComputed) {
 }
 
 TEST(BatchNorm, TestsUseTheRunningStatistics) {
-  LayerCase layer{"batch_norm { epsilon: 1 }", {Real({2, 1}, {7, 1})}, {{2}, {10}}, {}, {{3}, {3}}};
+  LayerCase layer{"batch_norm { epsilon: 1 }", {Real({2, 1}, {7, 1})}};
+  layer.parameters = {{2}, {10}}, layer.buffers = {{3}, {3}};
   const RunResult result = Ran(layer, {.train = false});
   EXPECT_EQ(result.output, (Doubles{14, 8}));
   EXPECT_EQ(result.buffers, layer.buffers);

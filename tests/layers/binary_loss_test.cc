@@ -25,7 +25,7 @@ TEST(BinaryLoss, HandComputed) {
   };
   for (const auto& c : cases) {
     for (const DType compute : kRealTypes) {
-      LayerCase layer{c.layer, {scores, labels}, {}, {4}};
+      LayerCase layer{.config = c.layer, .inputs = {scores, labels}, .output_gradient = {4}};
       const RunResult result = Ran(layer, {.compute = compute});
       EXPECT_EQ(result.output_shape, Shape{});
       EXPECT_EQ(result.output, RoundedTo(compute, {c.sum / 4})) << c.layer;

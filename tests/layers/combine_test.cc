@@ -25,14 +25,16 @@ TEST(Combine, HandComputed) {
   };
   for (const auto& c : cases) {
     for (const DType compute : kRealTypes) {
-      LayerCase layer{c.layer, {Real({3, 1}, {2, 2, 0}), Real({3, 1}, {3, -2, -1})}, {}, {1, 2, 3}};
+      LayerCase layer{c.layer, {Real({3, 1}, {2, 2, 0}), Real({3, 1}, {3, -2, -1})}};
+      layer.output_gradient = {1, 2, 3};
       const RunResult result = Ran(layer, {.compute = compute});
       EXPECT_EQ(result.output, c.y) << c.layer;
       EXPECT_EQ(result.input_gradients, c.gradients) << c.layer;
     }
   }
-  const RunResult many =
-      Ran({"multiply {}", {Real({1}, {2}), Real({1}, {3}), Real({1}, {5})}, {}, {1}});
+  const RunResult many = Ran({.config = "multiply {}",
+                              .inputs = {Real({1}, {2}), Real({1}, {3}), Real({1}, {5})},
+                              .output_gradient = {1}});
   EXPECT_EQ(many.output, Doubles{30});
   EXPECT_EQ(many.input_gradients, (std::vector<Doubles>{{15}, {10}, {6}}));
 }

@@ -23,7 +23,8 @@ TEST(Hinge, HandComputed) {
   };
   for (const auto& c : cases) {
     for (const DType compute : kRealTypes) {
-      LayerCase layer{c.layer, {kScores, Labels({0, 1})}, {}, {6}};
+      LayerCase layer{c.layer, {kScores, Labels({0, 1})}};
+      layer.output_gradient = {6};
       const RunResult result = Ran(layer, {.compute = compute});
       EXPECT_EQ(result.output_shape, Shape{});
       EXPECT_NEAR(result.output[0], RoundedTo(compute, {c.sum / 6})[0], 1e-15) << c.layer;

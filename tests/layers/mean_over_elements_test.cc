@@ -37,7 +37,8 @@ TEST(MeanOverElements, HandComputed) {
       const double tolerance = compute == DType::kF64   ? 1e-15
                                : compute == DType::kF32 ? 1e-6
                                                         : 1e-2;
-      LayerCase layer{c.layer, {Real({2, 2}, c.x), Real({2, 2}, c.t)}, {}, {4}};
+      LayerCase layer{c.layer, {Real({2, 2}, c.x), Real({2, 2}, c.t)}};
+      layer.output_gradient = {4};
       const RunResult result = Ran(layer, {.compute = compute});
       double sum = 0;
       for (const double loss : c.losses) sum += loss;

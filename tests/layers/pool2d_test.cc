@@ -33,7 +33,8 @@ TEST(Pool2d, PassesNaNOn) {
 
 // The first of equal maxima in row-major order takes the whole gradient.
 TEST(Pool2d, TiesGoToTheFirst) {
-  LayerCase layer{"pool2d { kernel: 2 }", {Real({1, 2, 2, 1}, {3, 5, 5, 5})}, {}, {7}};
+  LayerCase layer{"pool2d { kernel: 2 }", {Real({1, 2, 2, 1}, {3, 5, 5, 5})}};
+  layer.output_gradient = {7};
   EXPECT_EQ(Ran(layer).input_gradients[0], (Doubles{0, 7, 0, 0}));
 }
 

@@ -13,7 +13,8 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 TEST(Relu, HandComputed) {
   for (const DType compute : kRealTypes) {
-    LayerCase layer{"relu {}", {Real({2, 3}, {-1, 0, 2, 3, -4, 0.5})}, {}, {1, 2, 3, 4, 5, 6}};
+    LayerCase layer{"relu {}", {Real({2, 3}, {-1, 0, 2, 3, -4, 0.5})}};
+    layer.output_gradient = {1, 2, 3, 4, 5, 6};
     const RunResult result = Ran(layer, {.compute = compute});
     EXPECT_EQ(result.output, (Doubles{0, 0, 2, 3, 0, 0.5}));
     EXPECT_EQ(result.input_gradients[0], (Doubles{0, 0, 3, 4, 0, 6}));

@@ -8,7 +8,8 @@ namespace gyre {
 namespace {
 
 TEST(Flatten, IsAView) {
-  LayerCase layer{"flatten {}", {Real({2, 1, 3, 1}, {1, 2, 3, 4, 5, 6})}, {}, {6, 5, 4, 3, 2, 1}};
+  LayerCase layer{"flatten {}", {Real({2, 1, 3, 1}, {1, 2, 3, 4, 5, 6})}};
+  layer.output_gradient = {6, 5, 4, 3, 2, 1};
   const RunResult result = Ran(layer);
   EXPECT_EQ(result.output_shape, (Shape{2, 3}));
   EXPECT_EQ(result.output, layer.inputs[0].values);

@@ -59,8 +59,7 @@ LayerCase Weighed(const Kind& kind, Doubles weights) {
 }
 
 LayerCase Plain(const Kind& kind) {
-  LayerCase layer{kind.config, {kind.scores, kind.labels}, {}, {4}};
-  return layer;
+  return {.config = kind.config, .inputs = {kind.scores, kind.labels}, .output_gradient = {4}};
 }
 
 RunResult Outcome(const Kind& kind, const LayerCase& layer, RunOptions options = {}) {

@@ -31,7 +31,7 @@ double Tolerance(DType compute) {
 TEST(SoftmaxCrossEntropy, HandComputed) {
   for (const DType compute : kRealTypes) {
     const double tolerance = Tolerance(compute);
-    LayerCase layer{kPlain, {kScores, Labels({1, 0})}, {}, {10}};
+    LayerCase layer{.config = kPlain, .inputs = {kScores, Labels({1, 0})}, .output_gradient = {10}};
     const RunResult result = Ran(layer, {.compute = compute});
     EXPECT_EQ(result.output_shape, Shape{});
     EXPECT_NEAR(result.output[0], (std::log(2) + std::log(4.0 / 3)) / 2, tolerance);
@@ -244,7 +244,8 @@ TEST(SoftmaxCrossEntropy, Distributions) {
   for (const auto& c : cases) {
     for (const DType compute : kRealTypes) {
       const double tolerance = compute == DType::kF64 ? 1e-14 : 10 * Tolerance(compute);
-      const RunResult result = Ran({c.config, {x, q}, {}, {1}}, {.compute = compute});
+      const RunResult result =
+          Ran({.config = c.config, .inputs = {x, q}, .output_gradient = {1}}, {.compute = compute});
       CompareNear("mean", {c.mean}, result.output, tolerance);
       CompareNear("dx", c.dx, result.input_gradients[0], tolerance);
       CompareNear("dq", c.dq, result.input_gradients[1], tolerance);

@@ -14,7 +14,8 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 TEST(Softmax, HandComputed) {
   for (const DType compute : kRealTypes) {
     const double tolerance = compute == DType::kF64 ? 1e-15 : compute == DType::kF32 ? 1e-6 : 1e-2;
-    LayerCase layer{"softmax {}", {Real({2, 2}, {0, std::log(3), 5, 5})}, {}, {4, 8, 1, 3}};
+    LayerCase layer{"softmax {}", {Real({2, 2}, {0, std::log(3), 5, 5})}};
+    layer.output_gradient = {4, 8, 1, 3};
     const RunResult result = Ran(layer, {.compute = compute});
     EXPECT_THAT(result.output, IsNear({0.25, 0.75, 0.5, 0.5}, tolerance));
     EXPECT_THAT(result.input_gradients[0], IsNear({-0.75, 0.75, -0.5, 0.5}, 2 * tolerance));
