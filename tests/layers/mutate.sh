@@ -153,7 +153,7 @@ engine/runtime/primitives/blocked/conv2d.cc|conv2d|left % spec_.window.stride_w 
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|+ g * group_filters_|+ 0 * g
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|first_filter + filter, channel0, tap|0 * first_filter + filter, channel0, tap
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|first_filter + filter, channel, tap)] =|filter, channel, tap)] =
-engine/runtime/primitives/reference/pool2d.cc|pool2d|sum[j] += static_cast<A>(gradient.v[j]);|sum[j] = static_cast<A>(gradient.v[j]);
+engine/runtime/primitives/reference/pool2d.cc|pool2d|sum[j] += static_cast<A>(gradient[k].v[j]);|sum[j] = static_cast<A>(gradient[k].v[j]);
 engine/runtime/primitives/reference/pool2d.cc|pool2d|sum[j] += static_cast<A>(gradient.v[j]) / pixels|sum[j] += static_cast<A>(gradient.v[j]) * pixels
 engine/runtime/primitives/reference/pool2d.cc|pool2d|value != value|false
 engine/runtime/primitives/blocked/pool2d.cc|pool2d|(value > best[c]) \| (value != value)|(value > best[c])
@@ -178,11 +178,11 @@ engine/training/step/update_gate.cc|training/step:update_gate|if (state->scale <
 engine/training/step/update_gate.cc|training/run:loss_scale|update->skip = bad >= 0|update->skip = bad > 0
 engine/training/step/training_step.cc|training/run:loss_scale|found.loss_scale.scale >= kLeastLossScale|true
 engine/training/step/gradient_sync.cc|training/run:loss_scale|bucket.squares += squares|bucket.squares += squares < 0 ? squares : 0
-engine/training/run/run_state.cc|training/run:loss_scale|start_.checkpoint->state.has_loss_scale()) {|false) {
+engine/training/run/run_state.cc|training/run:loss_scale|!state.has_loss_scale()) return;|true) return;
 engine/training/run/run_state.cc|training/run:loss_scale|saved.skipped()|0
 engine/training/run/run_state.cc|end_to_end/runs:carried|saved.good_steps()|0
-engine/training/run/run_start.cc|end_to_end/runs:series|RETURN_IF_ERROR(CheckFit(options, FitOf(state)));|
-engine/training/run/run_start.cc|end_to_end/runs:series|RETURN_IF_ERROR(Annotate(CheckFit(options, weights.fit), weights.path));|
+engine/training/run/run_start.cc|end_to_end/runs:series|RETURN_IF_ERROR(CheckFit(options, FitOf(state), /*starts=*/false));|
+engine/training/run/run_start.cc|end_to_end/runs:series|RETURN_IF_ERROR(Annotate(CheckFit(options, weights.fit, /*starts=*/true), weights.path));|
 engine/training/run/run_state.cc|end_to_end/runs:carried|RETURN_IF_ERROR(Annotate(model.LoadCarried(stream, from.carried), start_.path));|
 engine/training/run/run_length.cc|training/run:run_length|static_cast<double>(epoch)|static_cast<double>(epoch + 1)
 engine/training/run/run_length.cc|training/run:run_length|1 + workers /|1 + (workers - 1) /
