@@ -1,6 +1,7 @@
-// Whether the program holds every kernel that training launches, for each architecture: all layers,
-// forward and backward, in every real type, the optimizers and the steps of the net run on the cuda
-// device of the fake runtime, and what they launch is looked for in what nvcc embedded.
+// Whether the program holds every kernel that training launches, for each architecture.  All layers
+// in every real type, the optimizers and the steps of the net run on the cuda device of the fake
+// runtime.  What they launch is looked for in the fat binaries that nvcc embeds, which ImagesOf
+// reads.
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
@@ -29,10 +30,10 @@ namespace {
 
 using testing::UnorderedElementsAre;
 
-// --- What nvcc embeds in an object file: the same kernels, once for each architecture as machine
-// code (ELF) or as PTX, which a driver compiles for newer GPUs.
+// --- What nvcc embeds in an object file ----------------------------------------------------------
 
-// As found by looking at what nvcc 13 writes; all little-endian.
+// The same kernels, once for each architecture as machine code (ELF) or as PTX, which a driver
+// compiles for newer GPUs.  As found by looking at what nvcc 13 writes.  All little-endian.
 struct FatBinaryHeader {
   uint32_t magic;
   uint16_t version, header_bytes;
@@ -65,7 +66,7 @@ struct KernelImage {
   std::string name() const { return absl::StrCat(is_ptx ? "compute_" : "sm_", architecture); }
   // Whether it defines the kernel of this mangled name.
   bool Defines(std::string_view kernel) const {
-    // PTX declares an entry; machine code has a section for each kernel, whose name ends with a
+    // PTX declares an entry.  Machine code has a section for each kernel, whose name ends with a
     // zero.
     std::string definition = is_ptx ? ".entry " : ".text.";
     definition.append(kernel);
@@ -74,7 +75,7 @@ struct KernelImage {
   }
 };
 
-// The images in a fat binary as nvcc registers it; they live as long as the program.
+// The images in a fat binary as nvcc registers it.  They live as long as the program.
 // Aborts if it is not one, or if its images are compressed (nvcc --no-compress keeps them plain).
 std::vector<KernelImage> ImagesOf(const void* fat_binary) {
   const char* at = static_cast<const char*>(fat_binary);
@@ -99,8 +100,8 @@ std::vector<KernelImage> ImagesOf(const void* fat_binary) {
 
 constexpr DType kRealTypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16};
 
-// Parts of mangled names.  The first kernel is only loaded; the second is what VisitReal makes of
-// F64, which cuDNN is not asked for; the third gathers rows of unequal lengths, which a GPU masks.
+// Parts of mangled names.  The first kernel is only loaded.  The second is what VisitReal makes of
+// F64, which cuDNN is not asked for.  The third gathers rows of unequal lengths, which a GPU masks.
 // Of attention, a CPU's softmax in three passes, and its copies of 16 bits as F32.
 constexpr const char* kNeverLaunched[] = {"5ProbeEv",
                                           "4ZeroIdE",

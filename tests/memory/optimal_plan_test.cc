@@ -45,7 +45,7 @@ struct Piece {
   size_t bytes = 0;
   Part part;
   double in = 0, out = 0;  // seconds of its copies
-  int page_of = -1;        // the piece whose write-back its fetch reads; -1: none
+  int page_of = -1;        // the piece whose write-back its fetch reads, or -1
   bool before = false;     // that one is of the iteration before
 };
 
@@ -158,7 +158,7 @@ class Solver {
   struct State {
     double began = 0, computed = 0, in = 0, out = 0;
     size_t claimed = 0;                                 // ever
-    std::vector<std::pair<double, size_t>> freed = {};  // when, how much; by time
+    std::vector<std::pair<double, size_t>> freed = {};  // when and how much, by time
     std::vector<double> written = {};                   // by piece, in this iteration or before
     std::vector<double> fetched = {};                   // by fetch
   };
@@ -196,7 +196,7 @@ class Solver {
       }
       for (size_t q = 0; q < pieces_.size(); ++q) {
         if (pieces_[q].block != piece.block || !pieces_[q].part.written_back) continue;
-        // The last before it; else the last of the iteration before.
+        // The last before it, or else the last of the iteration before.
         const bool before = q >= p;
         if (piece.page_of < 0 || !before || piece.before) {
           piece.page_of = static_cast<int>(q);
@@ -211,7 +211,7 @@ class Solver {
     Search(0, 0, state);
   }
 
-  // From when on there is room for so much; negative: not before another step.
+  // From when on there is room for so much.  Negative: not before another step.
   double RoomFrom(const State& state, size_t bytes) const {
     size_t needed = state.claimed + bytes;
     if (needed <= room_) return 0;
@@ -345,7 +345,7 @@ class Solver {
   std::vector<double> written_;
 };
 
-// seconds: of a plan that is known; the result is no slower.  It gives up after `most_nodes`.
+// seconds: of a plan that is known.  The result is no slower.  It gives up after `most_nodes`.
 // Preconditions: states are device roots without groups, of a multiple of kPlanAlignment bytes,
 // none is pinned, and no step runs again.
 OptimalPlan FindOptimalPlan(const AccessTrace& trace, const PagingCosts& costs,

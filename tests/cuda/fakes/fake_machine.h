@@ -138,7 +138,7 @@ class State {
   std::vector<std::shared_ptr<Capture>> captures_;  // going on
 };
 
-// Everything, as long as this one lives.
+// The fake machine's state, locked while this object lives.
 struct Locked {
   State* operator->() const { return &state; }
   State& state = State::Get();

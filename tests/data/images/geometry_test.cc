@@ -1,3 +1,4 @@
+// To what size a picture is scaled, and which part of it is the input: sets/picture_input.h.
 #include <gtest/gtest.h>
 
 #include <cmath>
