@@ -204,13 +204,14 @@ absl::Status RemoveFolderAtomically(const std::string& path) {
   return RemoveAll(temporary);
 }
 
-absl::Status RemoveTemporaries(const std::string& folder) {
+absl::Status RemoveTemporaries(const std::string& folder, const std::string& name) {
+  const std::string begin = name.empty() ? "." : TemporaryOf(Named(name), "").filename().string();
   std::error_code error;
   fs::directory_iterator entry(folder, error);
   std::vector<fs::path> temporaries;
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name[0] == '.' && name.find(kTemporaryMark) != std::string::npos) {
+    const std::string found = entry->path().filename().string();
+    if (found.starts_with(begin) && found.find(kTemporaryMark) != std::string::npos) {
       temporaries.push_back(entry->path());
     }
   }

@@ -42,8 +42,9 @@ absl::Status PublishFolder(const std::string& staged, const std::string& path);
 // Removes the folder and its content.  No reader sees it half removed.
 absl::Status RemoveFolderAtomically(const std::string& path);
 
-// Removes the temporaries of dead writers from `folder`.  Precondition: nobody is writing there.
-absl::Status RemoveTemporaries(const std::string& folder);
+// Removes the temporaries of dead writers from `folder`, of the file `name` or, if that is "", of
+// all.  Precondition: nobody is writing those.
+absl::Status RemoveTemporaries(const std::string& folder, const std::string& name = "");
 
 // Returns the whole file.  Errors, naming path: those of FileReader::Open, DataLoss for more than
 // most_bytes, ResourceExhausted for more than the machine's memory.

@@ -133,11 +133,13 @@ absl::Status RunState::OpenOutputOfLeader(bool test_again) {
                         options_.out, newest));
   }
   if (options_.quiet) return absl::OkStatus();
+  RemoveTemporaries(options_.out, "metrics.jsonl").IgnoreError();
   if (!start_.continues) {
     ASSIGN_OR_RETURN(const std::string kept, KeepEarlierMetrics(options_.out));
     if (!kept.empty()) Say(absl::StrCat("the metrics of an earlier run are now in ", kept));
   }
   for (const auto& [name, text] : options_.fit.value_or(Fit())) {
+    RemoveTemporaries(options_.out, name).IgnoreError();
     RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(options_.out, "/", name), text));
   }
   ASSIGN_OR_RETURN(

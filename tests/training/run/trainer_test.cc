@@ -177,6 +177,13 @@ TEST_F(TrainerTest, AFolderIsProbedUnderItsLock) {
   EXPECT_TRUE(absl::IsAlreadyExists(of_another)) << of_another;
 }
 
+TEST_F(TrainerTest, ARunClearsWhatADeadOneHasLeftOfItsMetrics) {
+  std::filesystem::create_directory(options_.out);
+  WriteBytes(options_.out + "/.metrics.jsonl.tmp-1", "");
+  EXPECT_EQ(RunAlone(1'000'000, {"steps=1"}), absl::OkStatus());
+  EXPECT_FALSE(std::filesystem::exists(options_.out + "/.metrics.jsonl.tmp-1"));
+}
+
 // A checkpoint has a digest of the data that it was trained on.
 TEST_F(TrainerTest, OtherTrainingDataThanACheckpointsAreWarnedOf) {
   EXPECT_TRUE(absl::IsCancelled(RunAndStop(folder_ / "out")));
