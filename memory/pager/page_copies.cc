@@ -72,7 +72,7 @@ absl::StatusOr<std::unique_ptr<DiskCopies>> DiskCopies::Create(Device& device,
   std::byte* memory = pages + plan.staging.offset;
   for (Lane* const lane : {&made->in_, &made->out_}) {
     for (int index = 0; index < plan.staging.slots; ++index) {
-      StagingSlot& slot = lane->slots.emplace_back(StagingSlot{.index = index, .memory = memory});
+      TransferSlot& slot = lane->slots.emplace_back(TransferSlot{.index = index, .memory = memory});
       for (auto* const event : {&slot.copied, &slot.begun, &slot.ended}) {
         ASSIGN_OR_RETURN(*event, device.NewEvent());
       }
@@ -98,7 +98,7 @@ absl::Status DiskCopies::TakeHomes(const Event& begun) {
 template <typename Copy>
 absl::Status DiskCopies::ForEachSegment(Lane& lane, const PagedBlock& block, Copy copy) {
   for (size_t at = 0; at < block.page_bytes; at += plan_.staging.slot_bytes) {
-    StagingSlot& slot = lane.slots[lane.next];
+    TransferSlot& slot = lane.slots[lane.next];
     lane.next = (lane.next + 1) % lane.slots.size();
     RETURN_IF_ERROR(copy(slot, at, std::min(plan_.staging.slot_bytes, block.page_bytes - at)));
   }
@@ -106,8 +106,8 @@ absl::Status DiskCopies::ForEachSegment(Lane& lane, const PagedBlock& block, Cop
 }
 
 // Enqueues the transfer of a segment of the block's page, after the slot's last copy.
-absl::Status DiskCopies::Transfer(Lane& lane, StagingSlot& slot, const PagedBlock& block, size_t at,
-                                  size_t bytes) {
+absl::Status DiskCopies::Transfer(Lane& lane, TransferSlot& slot, const PagedBlock& block,
+                                  size_t at, size_t bytes) {
   slot.begin = block.page + at;
   slot.end = slot.begin + bytes;
   RETURN_IF_ERROR(lane.begins->Wait(*slot.copied));
@@ -130,7 +130,7 @@ absl::Status DiskCopies::Fetch(const PagingSchedule::ScheduledWork& fetch, Strea
   for (const int write : fetch.after_writes) {
     if (&plan_.BlockOf(write) == &block) RETURN_IF_ERROR(in_.begins->Wait(*writes_[write]));
   }
-  const auto copy = [&](StagingSlot& slot, size_t at, size_t bytes) -> absl::Status {
+  const auto copy = [&](TransferSlot& slot, size_t at, size_t bytes) -> absl::Status {
     RETURN_IF_ERROR(Transfer(in_, slot, block, at, bytes));
     RETURN_IF_ERROR(in.Wait(*slot.ended));
     RETURN_IF_ERROR(copies_.In(in, fetch.stay, at, slot.memory, bytes));
@@ -142,12 +142,12 @@ absl::Status DiskCopies::Fetch(const PagingSchedule::ScheduledWork& fetch, Strea
 
 absl::Status DiskCopies::WriteBack(int stay, Stream& out) {
   const PagedBlock& block = plan_.BlockOf(stay);
-  const auto copy = [&](StagingSlot& slot, size_t at, size_t bytes) -> absl::Status {
+  const auto copy = [&](TransferSlot& slot, size_t at, size_t bytes) -> absl::Status {
     RETURN_IF_ERROR(out.Wait(*slot.ended));
     RETURN_IF_ERROR(copies_.Out(out, stay, at, slot.memory, bytes));
     RETURN_IF_ERROR(out.Record(*slot.copied));
     // Of one place in the file the last write counts: one that is under way comes first.
-    for (const StagingSlot& other : out_.slots) {
+    for (const TransferSlot& other : out_.slots) {
       if (other.begin >= block.page + at + bytes || block.page + at >= other.end) continue;
       RETURN_IF_ERROR(out_.begins->Wait(*other.ended));
     }
@@ -192,7 +192,7 @@ absl::Status DiskCopies::CheckHomes() {
   };
   for (const PagedBlock& block : plan_.blocks) {
     if (!block.persistent || !block.on_disk) continue;
-    const auto read = [&](StagingSlot& slot, size_t at, size_t bytes) -> absl::Status {
+    const auto read = [&](TransferSlot& slot, size_t at, size_t bytes) -> absl::Status {
       RETURN_IF_ERROR(await(slot.index));
       blocks[slot.index] = &block;
       in_.queue->Read(slot.index, block.page + at, slot.memory, bytes);
@@ -200,7 +200,7 @@ absl::Status DiskCopies::CheckHomes() {
     };
     RETURN_IF_ERROR(ForEachSegment(in_, block, read));
   }
-  for (const StagingSlot& slot : in_.slots) RETURN_IF_ERROR(await(slot.index));
+  for (const TransferSlot& slot : in_.slots) RETURN_IF_ERROR(await(slot.index));
   return absl::OkStatus();
 }
 

@@ -64,7 +64,7 @@ class DiskCopies {
   absl::Status HandOver(DiskCopies* next, Stream& in, Stream& out);
 
  private:
-  struct StagingSlot {
+  struct TransferSlot {
     int index = 0;
     std::byte* memory = nullptr;
     std::unique_ptr<Event> copied = {};             // from or to the device
@@ -73,7 +73,7 @@ class DiskCopies {
   };
   struct Lane {
     void (PageQueue::*const transfer)(int slot, size_t offset, std::byte* memory, size_t bytes);
-    std::vector<StagingSlot> slots = {};
+    std::vector<TransferSlot> slots = {};
     size_t next = 0;  // slot
     std::unique_ptr<PageQueue> queue = {};
     std::unique_ptr<Stream> begins = {}, ends = {};  // last: their work uses the others
@@ -83,7 +83,7 @@ class DiskCopies {
       : plan_(plan), copies_(copies), reads_(plan.stays.size()), writes_(plan.stays.size()) {}
   template <typename Copy>
   absl::Status ForEachSegment(Lane& lane, const PagedBlock& block, Copy copy);
-  absl::Status Transfer(Lane& lane, StagingSlot& slot, const PagedBlock& block, size_t at,
+  absl::Status Transfer(Lane& lane, TransferSlot& slot, const PagedBlock& block, size_t at,
                         size_t bytes);
   absl::Status Finish(Stream& in, Stream& out);
   absl::Status CheckHomes();
