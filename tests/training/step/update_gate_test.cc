@@ -122,7 +122,7 @@ class UpdateGateTest : public testing::TestWithParam<DeviceKind> {
   // Of lane 1.  state: of a dynamic loss scale, which doubles after 3 good steps.
   Passed Pass(const std::vector<double>& sums, std::optional<double> clip_norm,
               double loss_scale = 1, std::optional<LossScaleState> state = {}, uint64_t step = 0,
-              const UpdateGroups& groups = {}) {
+              const UpdateGroups& groups = {}, double shares = 1) {
     StepScalars block{};
     block.position.step = step;
     block.loss_scale = loss_scale;
@@ -134,7 +134,7 @@ class UpdateGateTest : public testing::TestWithParam<DeviceKind> {
     const LossScaleState fresh;
     const Buffer device_state = Upload(&fresh, sizeof(fresh));
     auto* const on_device = reinterpret_cast<StepScalars*>(step_scalars.data());
-    UpdateGate gate{.clip_norm = clip_norm};
+    UpdateGate gate{.clip_norm = clip_norm, .shares = shares};
     if (state) {
       gate.loss_scale = reinterpret_cast<LossScaleState*>(device_state.data());
       gate.growth_interval = 3;
@@ -228,6 +228,8 @@ TEST_P(UpdateGateTest, ClipsByTheNormOfUnscaledGradients) {
   EXPECT_EQ(Pass({900, 1600}, 5, 10).update.gradient_scale, 1.0 / 10);
   EXPECT_EQ(Pass({900, 1600}, 2, 10).update.gradient_scale, 2.0 / 5 / 10);
   EXPECT_EQ(Pass({144, 256}, 2, 1, LossScaleState{4}).report.norm, 5);
+  // Of one of 3 workers, whose gradients count 3 times.
+  EXPECT_EQ(Pass({144, 256}, 2, 4, {}, 0, {}, /*shares=*/3).report.norm, 15);
   EXPECT_EQ(Pass({144, 256}, 2, 1, LossScaleState{4}).update.gradient_scale, 2.0 / 5 / 4);
 }
 
