@@ -125,14 +125,17 @@ TEST_P(StepGraphTest, WorkMayForkAndJoin) {
   }
 }
 
-// A stream that takes work down and then says that it cannot.
+// A stream that takes work down and then says that it cannot: of a second stretch.
 class NoCapture final : public ForwardingStream {
  public:
   using ForwardingStream::ForwardingStream;
   absl::StatusOr<std::unique_ptr<Graph>> EndCapture() override {
-    RETURN_IF_ERROR(ForwardingStream::EndCapture().status());
-    return absl::UnimplementedError("cannot capture");
+    auto graph = ForwardingStream::EndCapture();
+    return ++ends_ == 1 ? std::move(graph) : absl::UnimplementedError("cannot capture");
   }
+
+ private:
+  int ends_ = 0;
 };
 
 TEST_P(StepGraphTest, WithoutCaptureItGoesOnPlainly) {
