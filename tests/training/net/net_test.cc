@@ -178,7 +178,7 @@ void ExpectRanksAddUp(const char* layers) {
 }
 
 // The caller goes on, the stream waits: in the second round rank 0 has enqueued both sums, and what
-// comes between, before rank 1 begins.
+// comes between, before rank 1 begins.  In the third a sum waits for that of its name before it.
 TEST(NetTest, StatisticsAreSummedInTheStreamsOrder) {
   constexpr int kRanks = 2, kRounds = 3;
   std::promise<void> enqueued;
@@ -208,12 +208,11 @@ TEST(NetTest, StatisticsAreSummedInTheStreamsOrder) {
                       .ok());
       EXPECT_TRUE(sum(*stream, "b", b).ok());
       if (k == 1 && r == 0) enqueued.set_value();
-      double result = 0;
-      EXPECT_TRUE(stream->Copy(&result, values + 1, sizeof(result)).ok());
-      EXPECT_TRUE(stream->Synchronize().ok());
-      sums[r].push_back(result);
+      EXPECT_TRUE(stream->Copy(&sums[r][k], values + 1, sizeof(double)).ok());
     };
+    sums[r].resize(kRounds);
     for (int k = 0; k < kRounds; ++k) round(k);
+    EXPECT_TRUE(stream->Synchronize().ok());
   });
   // a = (1 + k) + (2 + k); b = 2 ranks' 10 a.
   for (int r = 0; r < kRanks; ++r) EXPECT_EQ(sums[r], (std::vector<double>{60, 100, 140})) << r;
