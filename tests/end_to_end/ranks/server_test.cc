@@ -281,6 +281,20 @@ TEST_F(Server, StaleOnesLearn) {
   }
 }
 
+// A worker's update moves by its part of the rate: of the first step, all together almost as one.
+TEST_F(Server, StaleUpdatesOfAStepAddUpToIt) {
+  Write("sgd {}");
+  const auto loss = [&](const std::string& mode, const std::string& rate) {
+    Digest(mode + rate, 3,
+           {mode, "--steps=1", "--set=evaluate_every=1", "--set=learning_rate.base=" + rate});
+    return folder_.Metrics(mode + rate, "test_loss").back();
+  };
+  const double before = loss("--sync=bsp", "0"), change = loss("--sync=bsp", "1e-2") - before;
+  for (const std::string mode : {"--sync=ssp", "--sync=async"}) {
+    EXPECT_NEAR(loss(mode, "1e-2") - before, change, 0.2 * std::abs(change)) << mode;
+  }
+}
+
 // All ranks save, and stop, after the same step: those that only serve, too, and those that are
 // ahead of others, long before these are as stale as they may be.  A run goes on from either.
 TEST_F(Server, SavesAndStopsWhenAsked) {
