@@ -227,8 +227,8 @@ TEST_F(WriteFileTest, TemporariesOfEarlierProcessesAreHarmless) {
   WriteBytes(folder_ / ".w.tmp-1", "");
   WriteBytes(folder_ / ".ww.tmp-1", "");
   ASSERT_TRUE(RemoveTemporaries(folder_.path(), "w").ok());
-  EXPECT_THAT(folder_.List(),
-              ElementsAre(".hidden", ".ww.tmp-1", ".y.tmp-1", "victim", "x", "y.tmp-1"));
+  EXPECT_THAT(folder_.List(), ElementsAre(".hidden", ".ww.tmp-1", ".x.tmp-1", ".y.tmp-1", "victim",
+                                          "x", "y.tmp-1"));
   ASSERT_TRUE(RemoveTemporaries(folder_.path()).ok());
   EXPECT_THAT(folder_.List(), ElementsAre(".hidden", "victim", "x", "y.tmp-1"));
   EXPECT_EQ(RemoveTemporaries(folder_ / "none").code(), absl::StatusCode::kNotFound);
