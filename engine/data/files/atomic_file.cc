@@ -71,6 +71,21 @@ fs::path TemporaryOf(const fs::path& path, const std::string& token) {
 
 fs::path TemporaryOf(const fs::path& path) { return TemporaryOf(path, std::to_string(getpid())); }
 
+// The temporaries in the folder of the file `name` or, if that is "", of all.
+std::vector<fs::path> TemporariesIn(const fs::path& folder, const std::string& name,
+                                    std::error_code& error) {
+  const std::string begin = name.empty() ? "." : absl::StrCat(".", name, kTemporaryMark);
+  std::vector<fs::path> temporaries;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string found = entry->path().filename().string();
+    if (found.starts_with(begin) && found.find(kTemporaryMark) != std::string::npos) {
+      temporaries.push_back(entry->path());
+    }
+  }
+  return temporaries;
+}
+
 absl::Status RemoveAll(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
@@ -178,13 +193,10 @@ absl::StatusOr<std::string> StageFolder(const std::string& path, const std::stri
 
 std::vector<std::string> StagedFolders(const std::string& path) {
   const fs::path named = Named(path);
-  const std::string begin = TemporaryOf(named, "").filename();
   std::vector<std::string> staged;
   std::error_code error;
-  fs::directory_iterator entry(ParentOf(named), error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const bool is_it = entry->path().filename().string().starts_with(begin);
-    if (is_it && fs::is_directory(entry->symlink_status())) staged.push_back(entry->path());
+  for (const fs::path& temporary : TemporariesIn(ParentOf(named), named.filename(), error)) {
+    if (fs::is_directory(fs::symlink_status(temporary, error))) staged.push_back(temporary);
   }
   return staged;
 }
@@ -205,16 +217,8 @@ absl::Status RemoveFolderAtomically(const std::string& path) {
 }
 
 absl::Status RemoveTemporaries(const std::string& folder, const std::string& name) {
-  const std::string begin = name.empty() ? "." : TemporaryOf(Named(name), "").filename().string();
   std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  std::vector<fs::path> temporaries;
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string found = entry->path().filename().string();
-    if (found.starts_with(begin) && found.find(kTemporaryMark) != std::string::npos) {
-      temporaries.push_back(entry->path());
-    }
-  }
+  const std::vector<fs::path> temporaries = TemporariesIn(folder, name, error);
   if (error) return Failed("list", folder, error);
   for (const fs::path& temporary : temporaries) RETURN_IF_ERROR(RemoveAll(temporary));
   return absl::OkStatus();
